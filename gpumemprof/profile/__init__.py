@@ -1,0 +1,1 @@
+"""The profile value: build, merge, prune; pprof, folded and speedscope codecs."""

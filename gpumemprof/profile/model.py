@@ -1,0 +1,119 @@
+"""The profile: what a recording found, as one value that is stored, merged, compared and drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from gpumemprof.stack.frames import Stack
+
+
+class Values(NamedTuple):
+    """The five sample values of one stack, in pprof order (counts; bytes)."""
+
+    alloc_objects: int = 0
+    """Allocations made while recording."""
+    alloc_space: int = 0
+    """Bytes those allocations obtained."""
+    inuse_objects: int = 0
+    """Allocations still held at the time of the profile."""
+    inuse_space: int = 0
+    """Bytes still held at the time of the profile."""
+    peak_space: int = 0
+    """Bytes held at the moment its process held most (GPU kinds and pinned host memory each
+    have a peak of their own)."""
+
+    def plus(self, other: Values) -> Values:
+        """The element-wise sum."""
+        return Values(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+SAMPLE_TYPES: tuple[tuple[str, str], ...] = (
+    ("alloc_objects", "count"),
+    ("alloc_space", "bytes"),
+    ("inuse_objects", "count"),
+    ("inuse_space", "bytes"),
+    ("peak_space", "bytes"),
+)
+"""pprof sample types (type, unit), in the order of ``Values``."""
+
+Labels: TypeAlias = tuple[tuple[str, str], ...]
+"""Sorted (key, value) pairs: pid, comm, call, kind, device and, in a cluster, namespace, pod,
+container, node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One stack of one process, one call, one kind, one device."""
+
+    stack: Stack
+    labels: Labels
+    values: Values
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One allocation that failed, and what was live in its process then.
+
+    ``time_ns``: wall clock, nanoseconds since the epoch. ``requested``: bytes. ``free`` and
+    ``total``: bytes the driver last told the program, None if it never asked. ``in_use``: GPU
+    bytes its process held. ``live``: (index into ``Profile.samples``, bytes) pairs, largest
+    first; bounded, ``live_omitted`` bytes are in stacks left out.
+    """
+
+    time_ns: int
+    labels: Labels
+    error: int
+    requested: int
+    free: int | None
+    total: int | None
+    in_use: int
+    stack: Stack
+    live: tuple[tuple[int, int], ...] = ()
+    live_omitted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessInfo:
+    """One recorded process (one program run by it).
+
+    Bytes are GPU bytes unless named pinned. ``driver``: bytes that NVML attributes to the process
+    at the end of recording over all GPUs, None if not known. ``ended``: wall clock ns, None while
+    it ran on; ``end_reason``: exit, exec or empty.
+    """
+
+    pid: int
+    comm: str
+    command: str
+    started: int
+    ended: int | None
+    end_reason: str
+    in_use: int
+    peak: int
+    pinned_in_use: int
+    pinned_peak: int
+    driver: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A whole recording. ``time_ns``: wall clock of its start. ``completeness``: counters of what
+    was lost or could not be resolved, by name; all zero means complete. ``about``: versions,
+    command line, loader, kernel: for the header."""
+
+    samples: tuple[Sample, ...]
+    time_ns: int
+    duration_ns: int
+    processes: tuple[ProcessInfo, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    completeness: Mapping[str, int] = field(default_factory=dict)
+    about: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def total(self) -> Values:
+        """The sum over all samples (pinned host memory included: filter by the ``kind`` label)."""
+        total = Values()
+        for sample in self.samples:
+            total = total.plus(sample.values)
+        return total

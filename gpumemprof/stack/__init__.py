@@ -1,0 +1,1 @@
+"""From raw captured stacks to frames: unwinding, CPython code objects, symbols, merging."""

@@ -1,0 +1,1 @@
+"""CPython: layouts of its structures per version, code objects, line tables."""
