@@ -1,1 +1,1 @@
-"""Counting rules: live allocations, totals, peaks and failures, as a pure value driven by events."""
+"""Counting rules: live allocations, totals, peaks and failures; a pure value driven by events."""
