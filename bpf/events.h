@@ -19,14 +19,19 @@
  *   id       row of the table of calls
  *   file     which probed file (one per inode), tells a double attachment from a new call
  *   mode     enum call_mode
- *   in_arg   1..6: this argument points to in_len words to copy at entry; 0: none
- *   out1/2   1..6: this argument points to words to copy at return; 0: none
+ *   in_arg   1..6: this argument points to in_len units of 4 bytes to copy at entry; 0: none
+ *   out1/2   1..6: this argument points to what to copy at return; 0: none. out1_len is in units
+ *            of 4 bytes (4-byte pointers exist: the driver's first interface), out2 likewise
  */
-#define COOKIE_ID_BITS 10
-#define COOKIE_FILE_BITS 16
-#define COOKIE_MODE_BITS 4
-#define COOKIE_ARG_BITS 3
-#define COOKIE_LEN_BITS 4
+#define COOKIE_ID_SHIFT 0	/* 10 bits */
+#define COOKIE_FILE_SHIFT 10	/* 16 bits */
+#define COOKIE_MODE_SHIFT 26	/* 4 bits */
+#define COOKIE_IN_ARG_SHIFT 30	/* 3 bits */
+#define COOKIE_IN_LEN_SHIFT 33	/* 5 bits */
+#define COOKIE_OUT1_ARG_SHIFT 38	/* 3 bits */
+#define COOKIE_OUT1_LEN_SHIFT 41	/* 4 bits */
+#define COOKIE_OUT2_ARG_SHIFT 45	/* 3 bits */
+#define COOKIE_OUT2_LEN_SHIFT 48	/* 2 bits */
 
 enum call_mode {
 	MODE_ALLOC = 1,		/* stack at entry, event at return */
@@ -36,7 +41,9 @@ enum call_mode {
 	MODE_CONTEXT_SET = 5,	/* first argument is the thread's current context; no event */
 	MODE_CONTEXT_PUSH = 6,	/* as set, after saving the one it replaces */
 	MODE_CONTEXT_POP = 7,	/* the saved context is current again */
-	MODE_NOTICE = 8,	/* event at entry, at any depth (cuInit, the dynamic linker's notice) */
+	MODE_CONTEXT_CREATE = 8,	/* MODE_RETURN, and the first out word becomes current */
+	MODE_NOTICE = 9,	/* event at entry, of recorded processes (the dynamic linker's notice) */
+	MODE_DISCOVER = 10,	/* event at entry, of every process that is not switched off (cuInit) */
 };
 
 enum event_type {
@@ -84,7 +91,7 @@ enum counter {
 	COUNT_PY_TRUNCATED = 12,
 	COUNT_THREADS_FULL = 13,	/* no room for the state of one more thread */
 	COUNT_PROCESSES_FULL = 14,	/* no room for one more process */
-	COUNT_MISSED_RETURN = 15,	/* a return was seen whose entry was not */
+	COUNT_TOO_DEEP = 15,		/* more hooked calls inside each other than there are slots */
 	COUNT_MAX = 16,
 };
 

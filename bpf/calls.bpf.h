@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Entry and return of hooked calls.
+ *
+ * A thread has a small stack of the calls it is in. Calls that handle memory count only when they
+ * are outermost: cudaMalloc calls cuMemAlloc, and both are hooked. A slot is known by the stack
+ * pointer at entry, which is what survives until the return, where it is found again 8 bytes lower.
+ */
+#ifndef GPUMEMPROF_CALLS_H
+#define GPUMEMPROF_CALLS_H
+
+#define SLOTS 4			/* a power of two */
+#define SAVED_CONTEXTS 4
+
+struct slot {
+	__u64 sp;
+	__u32 call;
+	__u16 file;
+	__u8 mode;
+	__u8 stack_state;
+	__u32 stack_id;
+	__u32 readable;
+	__u64 args[MAX_ARGS];
+	__u64 stack_args[4];
+	__u64 in[IN_WORDS];
+};
+
+struct thread_state {
+	__u64 context;
+	__u64 saved[SAVED_CONTEXTS];
+	__u32 saved_count;
+	__u32 depth;		/* slots in use */
+	__u32 last_stack_id;
+	__u32 pad;
+	struct slot slots[SLOTS];
+};
+
+/* By thread id. The oldest is let go when it is full: its thread then starts afresh. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, MAX_THREADS);
+	__type(key, __u32);
+	__type(value, struct thread_state);
+} threads SEC(".maps");
+
+static const struct thread_state new_thread;
+
+struct cookie {
+	__u32 call;
+	__u32 file;
+	__u32 mode;
+	__u32 in_arg, in_bytes;
+	__u32 out1_arg, out1_bytes;
+	__u32 out2_arg, out2_bytes;
+};
+
+static __always_inline struct cookie unpack(__u64 c)
+{
+	struct cookie k = {
+		.call = (c >> COOKIE_ID_SHIFT) & 0x3ff,
+		.file = (c >> COOKIE_FILE_SHIFT) & 0xffff,
+		.mode = (c >> COOKIE_MODE_SHIFT) & 0xf,
+		.in_arg = (c >> COOKIE_IN_ARG_SHIFT) & 7,
+		.in_bytes = ((c >> COOKIE_IN_LEN_SHIFT) & 0x1f) * 4,
+		.out1_arg = (c >> COOKIE_OUT1_ARG_SHIFT) & 7,
+		.out1_bytes = ((c >> COOKIE_OUT1_LEN_SHIFT) & 0xf) * 4,
+		.out2_arg = (c >> COOKIE_OUT2_ARG_SHIFT) & 7,
+		.out2_bytes = ((c >> COOKIE_OUT2_LEN_SHIFT) & 3) * 4,
+	};
+	return k;
+}
+
+/* Whether calls of this mode count only when no other such call of the thread is under way. */
+static __always_inline bool is_outermost_only(__u32 mode)
+{
+	return mode == MODE_ALLOC || mode == MODE_FREE || mode == MODE_RETURN_OUTER;
+}
+
+enum wanted { OFF, ON, UNKNOWN };
+
+static __always_inline enum wanted is_recorded(__u32 pid, const struct settings *set)
+{
+	__u32 *on = bpf_map_lookup_elem(&processes, &pid);
+
+	if (on)
+		return *on ? ON : OFF;
+	return set->record_all ? UNKNOWN : OFF;
+}
+
+static __always_inline struct thread_state *get_thread(__u32 tid)
+{
+	struct thread_state *t = bpf_map_lookup_elem(&threads, &tid);
+
+	if (t)
+		return t;
+	bpf_map_update_elem(&threads, &tid, &new_thread, BPF_ANY);
+	t = bpf_map_lookup_elem(&threads, &tid);
+	if (!t)
+		count(COUNT_THREADS_FULL);
+	return t;
+}
+
+static __always_inline struct call_event *reserve_event(__u32 type, __u32 call)
+{
+	struct call_event *e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
+
+	if (!e) {
+		count(COUNT_EVENTS_LOST);
+		return NULL;
+	}
+	__builtin_memset(e, 0, sizeof(*e));
+	fill_header(&e->h, type, call);
+	return e;
+}
+
+static __always_inline void submit_event(struct call_event *e, const struct settings *set, bool now)
+{
+	count(COUNT_EVENTS);
+	bpf_ringbuf_submit(e, now ? BPF_RB_FORCE_WAKEUP : wake_flags(&events, set->events_wake));
+}
+
+static __always_inline void copy_args(__u64 *args, struct pt_regs *ctx)
+{
+	args[0] = ctx->rdi;
+	args[1] = ctx->rsi;
+	args[2] = ctx->rdx;
+	args[3] = ctx->rcx;
+	args[4] = ctx->r8;
+	args[5] = ctx->r9;
+}
+
+/* The nth argument as it was at entry, n from 1. */
+static __always_inline __u64 argument(const struct slot *slot, __u32 n)
+{
+	if (n < 1 || n > MAX_ARGS)
+		return 0;
+	return slot->args[n - 1];
+}
+
+/* Sends registers, Python frames and the stack window of this call; returns enum stack_state. */
+static __always_inline __u8 send_stack(struct pt_regs *ctx, const struct settings *set, __u32 call,
+				       __u32 stack_id)
+{
+	struct task_struct *task = (void *)bpf_get_current_task_btf();
+	__u32 pid = bpf_get_current_pid_tgid() >> 32;
+	struct python_target *target;
+	struct scratch *s;
+	__u32 frames = 0, len, stack_len;
+	__u8 state = PY_NOT_PYTHON;
+	long err;
+
+	s = claim_scratch();
+	if (!s) {
+		count(COUNT_STACK_NO_BUFFER);
+		return STACK_NO_BUFFER;
+	}
+	fill_header(&s->event.h, EVENT_STACK, call);
+	s->event.ip = ctx->rip;
+	s->event.sp = ctx->rsp;
+	s->event.bp = ctx->rbp;
+	s->event.bx = ctx->rbx;
+	s->event.r12 = ctx->r12;
+	s->event.r13 = ctx->r13;
+	s->event.r14 = ctx->r14;
+	s->event.r15 = ctx->r15;
+	s->event.fs_base = task->thread.fsbase;
+	s->event.stack_id = stack_id;
+
+	target = bpf_map_lookup_elem(&python_targets, &pid);
+	if (target) {
+		frames = walk_python(s, target, s->event.fs_base, &state);
+		if (state == PY_UNREADABLE)
+			count(COUNT_PY_UNREADABLE);
+		else if (state == PY_NO_THREAD_STATE)
+			count(COUNT_PY_NO_THREAD_STATE);
+		else if (state == PY_TRUNCATED)
+			count(COUNT_PY_TRUNCATED);
+	}
+	/* through memory, so that the verifier does not follow what comes for each count of frames */
+	*(volatile __u16 *)&s->event.py_frames = frames;
+	frames = *(volatile __u16 *)&s->event.py_frames;
+	if (frames > MAX_PY_FRAMES)
+		frames = MAX_PY_FRAMES;
+	len = frames * sizeof(struct python_frame);
+	stack_len = copy_stack(s, len, ctx->rsp, set->stack_bytes);
+	if (!stack_len)
+		count(COUNT_STACK_UNREADABLE);
+	s->event.py_state = state;
+	*(volatile __u32 *)&s->event.stack_len = stack_len;
+	stack_len = *(volatile __u32 *)&s->event.stack_len;
+	s->event.window_full = stack_len >= set->stack_bytes || stack_len >= MAX_STACK;
+
+	if (stack_len > MAX_STACK)
+		stack_len = MAX_STACK;
+	len += sizeof(s->event) + stack_len;
+	err = bpf_ringbuf_output(&stacks, &s->event, len, wake_flags(&stacks, set->stacks_wake));
+	release_scratch(s);
+	if (err) {
+		count(COUNT_STACKS_LOST);
+		return STACK_RING_FULL;
+	}
+	count(COUNT_STACKS);
+	return STACK_SENT;
+}
+
+/*
+ * Slots whose calls were left without returning (longjmp, an exception through C code): their
+ * frames lie below the stack pointer of a call that is entered now. Returns whether this very
+ * call is already in a slot, seen through another attachment to the same file.
+ */
+static __always_inline bool drop_abandoned(struct thread_state *t, __u64 sp, const struct cookie *k)
+{
+	struct slot *top;
+	int i;
+
+#pragma unroll
+	for (i = 0; i < SLOTS; i++) {
+		if (!t->depth)
+			return false;
+		top = &t->slots[(t->depth - 1) & (SLOTS - 1)];
+		if (top->sp > sp)
+			return false;
+		if (top->sp == sp && (top->call != k->call || top->file != k->file)) {
+			/* the same row in another file: one call, two attachments; another row: a
+			 * tail call, whose caller is still under way */
+			return top->call == k->call;
+		}
+		count(COUNT_ABANDONED);
+		t->depth--;
+	}
+	return false;
+}
+
+static __always_inline bool in_outermost(const struct thread_state *t)
+{
+	int i;
+
+#pragma unroll
+	for (i = 0; i < SLOTS; i++)
+		if (i < t->depth && is_outermost_only(t->slots[i].mode))
+			return true;
+	return false;
+}
+
+static __always_inline void set_context(struct thread_state *t, __u32 mode, __u64 context)
+{
+	__u32 n = t->saved_count;
+
+	if (mode == MODE_CONTEXT_POP) {
+		if (n)
+			t->saved_count = --n;
+		t->context = t->saved[n & (SAVED_CONTEXTS - 1)];
+		return;
+	}
+	if (mode != MODE_CONTEXT_SET) {
+		t->saved[n & (SAVED_CONTEXTS - 1)] = t->context;
+		if (n < SAVED_CONTEXTS - 1)
+			t->saved_count = n + 1;
+	}
+	t->context = context;
+}
+
+/* Returns whether the return of this call is wanted. */
+static __always_inline bool call_entered(struct pt_regs *ctx, __u64 cookie)
+{
+	struct cookie k = unpack(cookie);
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
+	__u32 pid = pid_tgid >> 32, tid = (__u32)pid_tgid, on = 1;
+	struct settings *set = get_settings();
+	struct thread_state *t;
+	struct call_event *e;
+	enum wanted wanted;
+	struct slot *slot;
+
+	if (!set)
+		return false;
+	wanted = is_recorded(pid, set);
+	if (k.mode == MODE_DISCOVER) {
+		if (wanted == OFF && bpf_map_lookup_elem(&processes, &pid))
+			return false;
+	} else if (wanted == OFF) {
+		return false;
+	}
+	if (wanted == UNKNOWN && bpf_map_update_elem(&processes, &pid, &on, BPF_NOEXIST))
+		count(COUNT_PROCESSES_FULL);
+
+	if (k.mode == MODE_NOTICE || k.mode == MODE_DISCOVER) {
+		e = reserve_event(EVENT_ENTRY, k.call);
+		if (!e)
+			return false;
+		copy_args(e->args, ctx);
+		e->file = k.file;
+		submit_event(e, set, true);
+		return false;
+	}
+
+	t = get_thread(tid);
+	if (!t)
+		return false;
+	if (k.mode == MODE_CONTEXT_SET || k.mode == MODE_CONTEXT_PUSH || k.mode == MODE_CONTEXT_POP) {
+		set_context(t, k.mode, ctx->rdi);
+		return false;
+	}
+	if (drop_abandoned(t, ctx->rsp, &k)) {
+		count(COUNT_DOUBLE);
+		return false;
+	}
+	if (is_outermost_only(k.mode) && in_outermost(t))
+		return false;
+	if (t->depth >= SLOTS) {
+		count(COUNT_TOO_DEEP);
+		return false;
+	}
+
+	slot = &t->slots[t->depth & (SLOTS - 1)];
+	t->depth++;
+	slot->sp = ctx->rsp;
+	slot->call = k.call;
+	slot->file = k.file;
+	slot->mode = k.mode;
+	slot->stack_state = STACK_NONE;
+	slot->readable = 0;
+	copy_args(slot->args, ctx);
+	if (k.in_arg && k.in_bytes <= sizeof(slot->in)) {
+		__u64 from = argument(slot, k.in_arg);
+
+		if (!bpf_probe_read_user(slot->in, k.in_bytes, (void *)from))
+			slot->readable |= 1;
+		else
+			count(COUNT_IN_UNREADABLE);
+	}
+	if (k.mode == MODE_ALLOC) {
+		if (!bpf_probe_read_user(slot->stack_args, sizeof(slot->stack_args),
+					 (void *)(ctx->rsp + 8)))
+			slot->readable |= 8;
+		slot->stack_id = ++t->last_stack_id;
+		slot->stack_state = send_stack(ctx, set, k.call, slot->stack_id);
+	} else if (k.mode == MODE_FREE) {
+		e = reserve_event(EVENT_ENTRY, k.call);
+		if (e) {
+			copy_args(e->args, ctx);
+			e->context = t->context;
+			e->file = k.file;
+			submit_event(e, set, false);
+		}
+	}
+	return true;
+}
+
+static __always_inline void call_returned(struct pt_regs *ctx, __u64 cookie)
+{
+	struct cookie k = unpack(cookie);
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
+	__u32 tid = (__u32)pid_tgid;
+	struct settings *set = get_settings();
+	struct thread_state *t;
+	struct call_event *e;
+	struct slot *slot;
+	__s32 result = (__s32)ctx->rax;
+	bool outs;
+
+	if (!set)
+		return;
+	t = bpf_map_lookup_elem(&threads, &tid);
+	if (!t || !t->depth)
+		return;
+	slot = &t->slots[(t->depth - 1) & (SLOTS - 1)];
+	/* calls that were ignored at entry return here too when there is no session */
+	if (slot->sp != ctx->rsp - 8 || slot->call != k.call || slot->file != k.file)
+		return;
+	t->depth--;
+	if (k.mode == MODE_FREE && !result)
+		return;
+
+	e = reserve_event(k.mode == MODE_FREE ? EVENT_FREE_FAILED : EVENT_RETURN, k.call);
+	if (!e)
+		return;
+	e->context = t->context;
+	e->result = ctx->rax;
+	e->file = k.file;
+	e->stack_id = slot->stack_id;
+	e->stack_state = slot->stack_state;
+	e->readable = slot->readable;
+	__builtin_memcpy(e->args, slot->args, sizeof(e->args));
+	__builtin_memcpy(e->stack_args, slot->stack_args, sizeof(e->stack_args));
+	__builtin_memcpy(e->in, slot->in, sizeof(e->in));
+	/* a failed call leaves its out parameters alone */
+	outs = !result;
+	if (outs && k.out1_arg && k.out1_bytes <= sizeof(e->out1)) {
+		__u64 from = argument(slot, k.out1_arg);
+
+		if (!bpf_probe_read_user(e->out1, k.out1_bytes, (void *)from))
+			e->readable |= 2;
+		else
+			count(COUNT_OUT_UNREADABLE);
+	}
+	if (outs && k.out2_arg && k.out2_bytes <= sizeof(e->out2)) {
+		__u64 from = argument(slot, k.out2_arg);
+
+		if (!bpf_probe_read_user(&e->out2, k.out2_bytes, (void *)from))
+			e->readable |= 4;
+		else
+			count(COUNT_OUT_UNREADABLE);
+	}
+	if (k.mode == MODE_CONTEXT_CREATE && outs)
+		set_context(t, k.mode, e->out1[0]);
+	submit_event(e, set, false);
+}
+
+#endif

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Maps shared by the programs, and counting. */
+#ifndef GPUMEMPROF_MAPS_H
+#define GPUMEMPROF_MAPS_H
+
+#define MAX_PROCESSES 16384
+#define MAX_THREADS 32768
+#define SCRATCH_PER_CPU 2	/* a program can be preempted by another on the same processor */
+
+/* User space sets these sizes before loading, by the machine's processors and its own options. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4 * 1024 * 1024);
+} events SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 16 * 1024 * 1024);
+} stacks SEC(".maps");
+
+struct settings {
+	__u32 record_all;	/* processes not in the map are recorded */
+	__u32 follow;		/* children of recorded processes are recorded */
+	__u32 stack_bytes;	/* how much of a stack to copy at most */
+	__u32 events_wake;	/* wake the reader when this many bytes wait in a ring */
+	__u32 stacks_wake;
+	__u32 empty;		/* measure: the probes do nothing */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct settings);
+} settings SEC(".maps");
+
+/* Recorded processes by pid: 1 on, 0 off (matters when record_all). */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_PROCESSES);
+	__type(key, __u32);
+	__type(value, __u32);
+} processes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_PROCESSES);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, struct python_target);
+} python_targets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, COUNT_MAX);
+	__type(key, __u32);
+	__type(value, __u64);
+} counters SEC(".maps");
+
+static __always_inline void count(__u32 which)
+{
+	__u64 *value = bpf_map_lookup_elem(&counters, &which);
+
+	if (value)
+		__sync_fetch_and_add(value, 1);
+}
+
+static __always_inline struct settings *get_settings(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&settings, &zero);
+}
+
+/* Readers poll; they are woken early only when much waits, so that a call pays for no wake-up. */
+static __always_inline __u64 wake_flags(void *ring, __u32 threshold)
+{
+	if (bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) >= threshold)
+		return BPF_RB_FORCE_WAKEUP;
+	return BPF_RB_NO_WAKEUP;
+}
+
+static __always_inline void fill_header(struct event_header *h, __u32 type, __u32 call)
+{
+	struct task_struct *task = (void *)bpf_get_current_task_btf();
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
+
+	h->time_ns = bpf_ktime_get_ns();
+	h->start_ns = task->group_leader->start_boottime;
+	h->pid = pid_tgid >> 32;
+	h->tid = (__u32)pid_tgid;
+	h->type = type;
+	h->call = call;
+}
+
+#endif

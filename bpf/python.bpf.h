@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Walks the frames of CPython in the thread that makes the call. Layouts come from user space
+ * (struct python_target); what a frame means is decided there too: this only copies.
+ */
+#ifndef GPUMEMPROF_PYTHON_H
+#define GPUMEMPROF_PYTHON_H
+
+#define PY_NO_OFFSET 0xffff
+#define PY_LIBC_MUSL 1
+#define PY_MAX_LIST 64			/* thread states looked at in the last resort */
+#define GLIBC_KEYS_PER_BLOCK 32
+#define GLIBC_KEY_DATA 16		/* struct pthread_key_data {seq, data} */
+
+static __always_inline __u64 read_u64(__u64 address)
+{
+	__u64 value = 0;
+
+	if (!address || bpf_probe_read_user(&value, sizeof(value), (void *)address))
+		return 0;
+	return value;
+}
+
+/* Both glibc's and musl's pthread_self() is the fs base, and CPython keeps it in thread_id. */
+static __always_inline bool is_thread(const struct python_target *t, __u64 tstate, __u64 fs_base)
+{
+	return tstate && read_u64(tstate + t->tstate_thread_id) == fs_base;
+}
+
+/* pthread_getspecific(key), as the two C libraries lay it out. */
+static __always_inline __u64 thread_specific(const struct python_target *t, __u64 fs_base, __u32 key)
+{
+	__u64 block;
+
+	if (t->libc == PY_LIBC_MUSL) {
+		block = read_u64(fs_base + t->pthread_specific);
+		return block ? read_u64(block + key * 8) : 0;
+	}
+	block = fs_base + t->pthread_specific;
+	if (key >= GLIBC_KEYS_PER_BLOCK) {
+		/* the table of second-level blocks follows the first block */
+		block += GLIBC_KEYS_PER_BLOCK * GLIBC_KEY_DATA;
+		block = read_u64(block + (key / GLIBC_KEYS_PER_BLOCK) * 8);
+		if (!block)
+			return 0;
+	}
+	return read_u64(block + (key % GLIBC_KEYS_PER_BLOCK) * GLIBC_KEY_DATA + 8);
+}
+
+/*
+ * The thread state of this thread, GIL held or not: the GIL holder's if it is this thread
+ * (before 3.12 the only one that is right in a subinterpreter), the GIL state's slot, which
+ * stays valid while the GIL is released, or a search.
+ */
+static __always_inline __u64 find_thread_state(const struct python_target *t, __u64 fs_base,
+					       __u8 *state)
+{
+	__u64 tstate, interpreter;
+	struct {
+		__s32 initialized;
+		__u32 key;
+	} tss = {};
+	int i;
+
+	*state = PY_WALKED;
+	if (t->current_addr) {
+		tstate = read_u64(t->current_addr);
+		if (is_thread(t, tstate, fs_base))
+			return tstate;
+	}
+	if (t->tls_offset) {
+		tstate = read_u64(fs_base + t->tls_offset);
+		if (is_thread(t, tstate, fs_base))
+			return tstate;
+	} else if (t->tss_key_addr) {
+		if (bpf_probe_read_user(&tss, sizeof(tss), (void *)t->tss_key_addr)) {
+			*state = PY_UNREADABLE;
+			return 0;
+		}
+		if (!tss.initialized) {
+			*state = PY_NOT_INITIALIZED;
+			return 0;
+		}
+		tstate = thread_specific(t, fs_base, tss.key & 1023);
+		if (is_thread(t, tstate, fs_base))
+			return tstate;
+	}
+	interpreter = read_u64(t->interp_head_addr);
+	tstate = interpreter ? read_u64(interpreter + t->interp_threads) : 0;
+	for (i = 0; i < PY_MAX_LIST && interpreter; i++) {
+		if (tstate) {
+			if (is_thread(t, tstate, fs_base))
+				return tstate;
+			tstate = read_u64(tstate + t->tstate_next);
+		} else {
+			interpreter = read_u64(interpreter + t->interp_next);
+			tstate = interpreter ? read_u64(interpreter + t->interp_threads) : 0;
+		}
+	}
+	*state = PY_NO_THREAD_STATE;
+	return 0;
+}
+
+/* A field of the frame in the buffer; the mask tells the verifier that it is inside. */
+#define FRAME_U64(s, offset) (*(__u64 *)((s)->frame + ((offset) & (FRAME_BUFFER - 8))))
+#define FRAME_U32(s, offset) (*(__u32 *)((s)->frame + ((offset) & (FRAME_BUFFER - 4))))
+#define FRAME_U16(s, offset) (*(__u16 *)((s)->frame + ((offset) & (FRAME_BUFFER - 2))))
+#define FRAME_U8(s, offset) ((s)->frame[(offset) & (FRAME_BUFFER - 1)])
+
+/* Tells a code object from another that took its address: a hash of its identifying fields. */
+static __always_inline __u32 fingerprint(struct scratch *s, const struct python_target *t, __u64 code)
+{
+	__u32 len = t->code_fp_len;
+	__u64 h = 0xcbf29ce484222325ULL;
+	int i;
+
+	code &= ~(__u64)t->code_tag_mask;
+	if (!code || len > FRAME_BUFFER)
+		return 0;
+	if (bpf_probe_read_user(s->code, len, (void *)(code + t->code_fp_offset)))
+		return 0;
+	for (i = 0; i < FRAME_BUFFER / 8; i++) {
+		if (i * 8 >= len)
+			break;
+		h = (h ^ *(__u64 *)(s->code + i * 8)) * 0x9E3779B97F4A7C15ULL;
+	}
+	return (__u32)(h >> 32) ^ (__u32)h;
+}
+
+/* Writes the frames of the thread to s->data, innermost first; returns how many. */
+static __always_inline __u32 walk_python(struct scratch *s, const struct python_target *t,
+					 __u64 fs_base, __u8 *state)
+{
+	__u64 tstate, frame;
+	__u32 size = t->frame_size;
+	int n;
+
+	tstate = find_thread_state(t, fs_base, state);
+	if (!tstate)
+		return 0;
+	frame = read_u64(tstate + t->tstate_frame);
+	if (t->cframe_frame != PY_NO_OFFSET)
+		frame = read_u64(frame + t->cframe_frame);
+	if (size > FRAME_BUFFER)
+		size = FRAME_BUFFER;
+	for (n = 0; n < MAX_PY_FRAMES; n++) {
+		struct python_frame *out;
+
+		if (!frame)
+			return n;
+		if (bpf_probe_read_user(s->frame, size, (void *)frame)) {
+			*state = PY_UNREADABLE;
+			return n;
+		}
+		out = (struct python_frame *)(s->data + n * sizeof(*out));
+		out->code = FRAME_U64(s, t->frame_code);
+		out->instruction = t->instruction_is_int ?
+			(__u64)(__s64)(__s32)FRAME_U32(s, t->frame_instruction) :
+			FRAME_U64(s, t->frame_instruction);
+		out->owner = t->frame_owner == PY_NO_OFFSET ? 0 : FRAME_U8(s, t->frame_owner);
+		out->is_entry = t->frame_is_entry == PY_NO_OFFSET ? 0 : FRAME_U8(s, t->frame_is_entry);
+		out->tlbc_index = t->frame_tlbc_index == PY_NO_OFFSET ?
+			0 : FRAME_U16(s, t->frame_tlbc_index);
+		out->fingerprint = fingerprint(s, t, out->code);
+		frame = FRAME_U64(s, t->frame_previous);
+	}
+	if (frame)
+		*state = PY_TRUNCATED;
+	return n;
+}
+
+#endif

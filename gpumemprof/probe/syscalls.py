@@ -1,0 +1,194 @@
+"""bpf(2) and perf_event_open(2), through ctypes: links, maps, file descriptors.
+
+Libraries of older distributions do not know uprobe-multi links; the kernel's interface is small
+and stable, so links are made here (layouts: linux/bpf.h, linux/perf_event.h).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import platform
+import struct
+from pathlib import Path
+
+from gpumemprof.errors import ProbeError
+
+_SYSCALLS = {
+    "x86_64": {"bpf": 321, "perf_event_open": 298},
+    "aarch64": {"bpf": 280, "perf_event_open": 241},
+}
+
+_MAP_LOOKUP, _MAP_UPDATE, _MAP_DELETE = 1, 2, 3
+_RAW_TRACEPOINT_OPEN = 17
+_LINK_CREATE = 28
+
+BPF_TRACE_UPROBE_MULTI = 48
+BPF_TRACE_UPROBE_SESSION = 57
+_BPF_PERF_EVENT = 41
+_UPROBE_MULTI_RETURN = 1
+
+_PERF_FLAG_FD_CLOEXEC = 8
+_PERF_ATTR_SIZE = 136
+_ATTR_SIZE = 128
+_UPROBE_PMU = Path("/sys/bus/event_source/devices/uprobe")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _number(name: str) -> int:
+    try:
+        return _SYSCALLS[platform.machine()][name]
+    except KeyError:
+        raise ProbeError(f"no {name} system call known for {platform.machine()}") from None
+
+
+def _bpf(command: int, attr: bytes) -> int:
+    """One bpf(2) call. Raises OSError with the kernel's error."""
+    buffer = ctypes.create_string_buffer(attr.ljust(_ATTR_SIZE, b"\0"), _ATTR_SIZE)
+    result = _libc.syscall(_number("bpf"), command, buffer, _ATTR_SIZE)
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return int(result)
+
+
+class Descriptor:
+    """An owned file descriptor of a link: closing it detaches."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    @property
+    def fd(self) -> int:
+        """The number; -1 once closed."""
+        return self._fd
+
+    def close(self) -> None:
+        """Detach. Further calls do nothing."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+
+def uprobe_multi_link(
+    program_fd: int,
+    path: str,
+    offsets: list[int],
+    cookies: list[int],
+    *,
+    attach_type: int = BPF_TRACE_UPROBE_MULTI,
+    returns: bool = False,
+) -> Descriptor:
+    """Attach one program to many file offsets of one file at once (kernel 6.6; sessions 6.13)."""
+    count = len(offsets)
+    offset_array = (ctypes.c_uint64 * count)(*offsets)
+    cookie_array = (ctypes.c_uint64 * count)(*cookies)
+    path_buffer = ctypes.create_string_buffer(os.fsencode(path))
+    attr = struct.pack(
+        "<IIIIQQQQIII",
+        program_fd,
+        0,
+        attach_type,
+        0,
+        ctypes.addressof(path_buffer),
+        ctypes.addressof(offset_array),
+        0,
+        ctypes.addressof(cookie_array),
+        count,
+        _UPROBE_MULTI_RETURN if returns else 0,
+        0,
+    )
+    return Descriptor(_bpf(_LINK_CREATE, attr))
+
+
+def raw_tracepoint(program_fd: int) -> Descriptor:
+    """Attach a BTF-typed tracepoint program; its tracepoint was named when it was loaded."""
+    return Descriptor(_bpf(_RAW_TRACEPOINT_OPEN, struct.pack("<QI", 0, program_fd)))
+
+
+class _PerfLink(Descriptor):
+    """A link and the perf event it hangs on."""
+
+    def __init__(self, link_fd: int, event: Descriptor) -> None:
+        super().__init__(link_fd)
+        self._event = event
+
+    def close(self) -> None:
+        super().close()
+        self._event.close()
+
+
+def uprobe_perf_link(
+    program_fd: int, path: str, offset: int, cookie: int, *, returns: bool = False
+) -> Descriptor:
+    """Attach a program to one file offset by a perf event (cookies: kernel 5.15)."""
+    try:
+        pmu = int((_UPROBE_PMU / "type").read_text())
+        retprobe = (_UPROBE_PMU / "format/retprobe").read_text()
+    except (OSError, ValueError) as error:
+        raise ProbeError(f"this kernel has no uprobe perf events: {error}") from None
+    bit = int(retprobe.strip().removeprefix("config:"))
+    path_buffer = ctypes.create_string_buffer(os.fsencode(path))
+    attr = bytearray(_PERF_ATTR_SIZE)
+    struct.pack_into("<IIQ", attr, 0, pmu, _PERF_ATTR_SIZE, (1 << bit) if returns else 0)
+    # config1 and config2 of struct perf_event_attr
+    struct.pack_into("<QQ", attr, 56, ctypes.addressof(path_buffer), offset)
+    buffer = ctypes.create_string_buffer(bytes(attr), _PERF_ATTR_SIZE)
+    fd = _libc.syscall(
+        _number("perf_event_open"), buffer, -1, 0, -1, ctypes.c_ulong(_PERF_FLAG_FD_CLOEXEC)
+    )
+    if fd < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    event = Descriptor(int(fd))
+    attr_link = struct.pack("<IIIIQ", program_fd, event.fd, _BPF_PERF_EVENT, 0, cookie)
+    try:
+        link = _bpf(_LINK_CREATE, attr_link)
+    except OSError:
+        event.close()
+        raise
+    return _PerfLink(link, event)
+
+
+class BpfMap:
+    """Look-ups and updates of one map by raw keys and values."""
+
+    def __init__(self, fd: int, key_size: int, value_size: int) -> None:
+        self.fd = fd
+        self._key = ctypes.create_string_buffer(key_size)
+        self._value = ctypes.create_string_buffer(value_size)
+        self._attr = struct.pack(
+            "<IIQQQ", fd, 0, ctypes.addressof(self._key), ctypes.addressof(self._value), 0
+        )
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key, or None."""
+        self._key.raw = key
+        try:
+            _bpf(_MAP_LOOKUP, self._attr)
+        except OSError as error:
+            if error.errno == errno.ENOENT:
+                return None
+            raise
+        return self._value.raw
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set the value of a key. OSError E2BIG when the map is full."""
+        self._key.raw = key
+        self._value.raw = value
+        _bpf(_MAP_UPDATE, self._attr)
+
+    def drop(self, key: bytes) -> bool:
+        """Remove a key; whether it was there."""
+        self._key.raw = key
+        try:
+            _bpf(_MAP_DELETE, self._attr)
+        except OSError as error:
+            if error.errno == errno.ENOENT:
+                return False
+            raise
+        return True
