@@ -1,0 +1,210 @@
+"""Which files to probe: the CUDA libraries that processes map, each real file once."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpumemprof.errors import ProcessGone, RemoteDataError
+from gpumemprof.probe.attach import Closable, Target, error_name
+from gpumemprof.probe.calls import CALLS, ROWS, Library, calls_of
+from gpumemprof.process.elf import ElfFile
+from gpumemprof.process.file_key import FileKey, real_file_key
+from gpumemprof.process.mapped_file import open_mapped
+from gpumemprof.process.maps import Mapping, Maps
+
+log = logging.getLogger(__name__)
+
+Attach = Callable[[str, Sequence[Target]], Closable]
+
+_NAMES: tuple[tuple[re.Pattern[str], Library], ...] = (
+    (re.compile(r"libcuda\.so(\.[\d.]+)?$"), Library.DRIVER),
+    # wheels carry copies with a hash in the name: libcudart-9335f6a2.so.12
+    (re.compile(r"libcudart([-.][\w.-]*)?\.so(\.[\d.]+)?$"), Library.RUNTIME),
+    (re.compile(r"(ld-linux[\w.-]*|ld-[\d.]+|ld-musl-\w+)\.so(\.\d+)?$"), Library.LOADER),
+)
+_MAX_FILES = 1 << 15
+"""Files are numbered by 16 bits of the attach cookie."""
+
+_DRIVER_PLACES = (
+    "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
+    "/usr/lib/aarch64-linux-gnu/libcuda.so.1",
+    "/usr/lib64/libcuda.so.1",
+    "/usr/local/nvidia/lib64/libcuda.so.1",
+    "/run/nvidia/driver/usr/lib/x86_64-linux-gnu/libcuda.so.1",
+    "/home/kubernetes/bin/nvidia/lib64/libcuda.so.1",
+)
+_LD_CACHE_MAGIC = b"glibc-ld.so.cache1.1"
+_MAX_LD_CACHE = 16 << 20
+
+
+def classify(path: str) -> Library | None:
+    """Which hooked library a mapped path is by its file name, if any.
+
+    >>> classify("/opt/env/lib/libcudart-9335f6a2.so.12").value
+    'libcudart'
+    >>> classify("/usr/lib/libcudart_static.a") is None
+    True
+    """
+    name = path.rsplit("/", 1)[-1]
+    for pattern, library in _NAMES:
+        if pattern.match(name):
+            return library
+    return None
+
+
+def ld_cache_paths(cache: bytes, name: str) -> list[str]:
+    """Paths that the dynamic linker's cache lists for a soname (format: glibc dl-cache.h)."""
+    start = cache.find(_LD_CACHE_MAGIC)
+    if start < 0:
+        return []
+    try:
+        (count,) = struct.unpack_from("<I", cache, start + len(_LD_CACHE_MAGIC))
+        found = []
+        for i in range(min(count, len(cache) // 24)):
+            key, value = struct.unpack_from("<II", cache, start + 48 + i * 24 + 4)
+            if cache.startswith(name.encode() + b"\0", start + key):
+                end = cache.index(b"\0", start + value)
+                found.append(os.fsdecode(cache[start + value : end]))
+    except (struct.error, ValueError):
+        return []
+    return found
+
+
+def installed_drivers(library_path: str = "", root: Path = Path("/")) -> list[Path]:
+    """Driver libraries of this machine that exist, before any process maps one.
+
+    ``library_path``: an LD_LIBRARY_PATH to look through first; then the linker's cache of
+    ``root`` (the agent passes the host's), then the usual places.
+    """
+    candidates = [Path(part) / "libcuda.so.1" for part in library_path.split(":") if part]
+    try:
+        with (root / "etc/ld.so.cache").open("rb") as file:
+            cache = file.read(_MAX_LD_CACHE)
+    except OSError:
+        cache = b""
+    for path in (*ld_cache_paths(cache, "libcuda.so.1"), *_DRIVER_PLACES):
+        candidates.append(root / path.lstrip("/"))
+    found: dict[tuple[int, int], Path] = {}
+    for candidate in candidates:
+        try:
+            status = candidate.stat()
+        except OSError:
+            continue
+        found.setdefault((status.st_dev, status.st_ino), candidate)
+    return list(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class ProbedFile:
+    """A file with probes on it. ``calls``: names of the hooked calls it exports."""
+
+    path: str
+    library: Library
+    calls: tuple[str, ...]
+    link: Closable
+
+
+class LibraryProber:
+    """Attaches to the hooked libraries that processes map, each real file once."""
+
+    def __init__(self, attach: Attach) -> None:
+        self._attach = attach
+        self._by_key: dict[FileKey, ProbedFile] = {}
+        self._seen: set[tuple[int, int, str]] = set()
+        self.problems: dict[str, str] = {}
+        """Path → why it could not be probed. Each is a blind spot to be told."""
+
+    @property
+    def probed(self) -> list[ProbedFile]:
+        """What has probes on it now."""
+        return list(self._by_key.values())
+
+    def scan(self, pid: int, maps: Maps) -> bool:
+        """Probe what the process maps and is not probed yet; whether it maps a CUDA library."""
+        has_cuda = False
+        for mapping in maps.executable():
+            library = classify(mapping.path) if mapping.file_backed else None
+            if library is None:
+                continue
+            has_cuda = has_cuda or library is not Library.LOADER
+            seen = (mapping.device, mapping.inode, mapping.path)
+            if seen in self._seen:
+                continue
+            self._seen.add(seen)
+            self._probe_mapped(pid, mapping, library)
+        return has_cuda
+
+    def _probe_mapped(self, pid: int, mapping: Mapping, library: Library) -> None:
+        try:
+            self._probe_fd(open_mapped(pid, mapping), mapping.path, library)
+        except (RemoteDataError, ProcessGone) as error:
+            self._problem(mapping.path, str(error))
+
+    def probe_path(self, path: Path, library: Library = Library.DRIVER) -> None:
+        """Probe a file of this machine before any process maps it."""
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            self._problem(str(path), error_name(error))
+            return
+        try:
+            self._probe_fd(fd, str(path), library)
+        except RemoteDataError as error:
+            self._problem(str(path), str(error))
+
+    def _probe_fd(self, fd: int, path: str, library: Library) -> None:
+        """Takes ``fd`` over."""
+        try:
+            key = real_file_key(fd)
+            if key in self._by_key:
+                return
+            if len(self._by_key) >= _MAX_FILES:
+                raise RemoteDataError("too many different library files")
+            offsets = ElfFile.open(os.dup(fd)).file_offsets(calls_of(library))
+            if not offsets:
+                raise RemoteDataError("it exports none of the hooked calls")
+            # Through the descriptor: the very file that was read, whatever its path is now.
+            link = self._attach(f"/proc/self/fd/{fd}", self._targets(offsets))
+        except OSError as error:
+            raise RemoteDataError(f"attaching failed: {error_name(error)}") from None
+        finally:
+            os.close(fd)
+        self._by_key[key] = ProbedFile(path, library, tuple(offsets), link)
+        self.problems.pop(path, None)
+        log.debug("probing %d calls of %s", len(offsets), path)
+
+    def _targets(self, offsets: dict[str, int]) -> list[Target]:
+        file = len(self._by_key) + 1
+        targets: dict[int, Target] = {}
+        for row, name in sorted((ROWS[name], name) for name in offsets):
+            # Several names of one function are one place: the first row of the table speaks for
+            # all, and the others would be told as nested calls anyway.
+            call, offset = CALLS[row], offsets[name]
+            targets.setdefault(offset, Target(offset, call.cookie(row, file), call.needs_return))
+        return list(targets.values())
+
+    def _problem(self, path: str, why: str) -> None:
+        self.problems[path] = why
+        log.warning("cannot probe %s: %s", path, why)
+
+    def close(self) -> None:
+        """Detach from everything."""
+        for probed in self._by_key.values():
+            probed.link.close()
+        self._by_key.clear()
+        self._seen.clear()
+
+
+def missing_calls(probed: Iterable[ProbedFile]) -> dict[str, int]:
+    """Library → how many of the table's calls none of its probed files exports."""
+    exported = {name for file in probed for name in file.calls}
+    return {
+        library.value: sum(name not in exported for name in calls_of(library))
+        for library in Library
+    }

@@ -1,0 +1,93 @@
+"""What /proc says of a process, as values; every read is bounded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpumemprof.errors import ProcessGone
+from gpumemprof.process.identity import NS_PER_TICK
+
+PROC = Path("/proc")
+_MAX_COMMAND = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """Of ``/proc/PID/stat``: ``start_ns`` is in ns since boot, in whole clock ticks."""
+
+    comm: str
+    state: str
+    parent: int
+    start_ns: int
+
+
+def parse_stat(text: str) -> Stat:
+    """Parse ``/proc/PID/stat``. The name may hold spaces and parentheses: it ends at the last one.
+
+    >>> parse_stat("7 (a) b) S 1 7 7 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 4242 0 0").comm
+    'a) b'
+    """
+    start, end = text.index("("), text.rindex(")")
+    fields = text[end + 2 :].split()
+    return Stat(text[start + 1 : end], fields[0], int(fields[1]), int(fields[19]) * NS_PER_TICK)
+
+
+def read_stat(pid: int, proc: Path = PROC) -> Stat:
+    """Raises ProcessGone when there is no such process."""
+    try:
+        return parse_stat((proc / str(pid) / "stat").read_text(errors="replace"))
+    except (OSError, ValueError, IndexError):
+        raise ProcessGone(f"there is no process {pid}") from None
+
+
+def read_command(pid: int, proc: Path = PROC) -> str:
+    """The command line, arguments separated by spaces, cut at 4096 bytes; "" if it has none."""
+    try:
+        with (proc / str(pid) / "cmdline").open("rb") as file:
+            data = file.read(_MAX_COMMAND)
+    except OSError:
+        return ""
+    return data.rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
+
+
+def virtual_size(pid: int, proc: Path = PROC) -> int:
+    """Size of the address space in pages: it changes whenever a library is mapped. 0 if gone."""
+    try:
+        return int((proc / str(pid) / "statm").read_text().split(maxsplit=1)[0])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def pids(proc: Path = PROC) -> Iterator[int]:
+    """All processes that can be seen now."""
+    for name in os.listdir(proc):  # noqa: PTH208 - thousands of entries, no Path for each
+        if name.isdigit():
+            yield int(name)
+
+
+def descendants(root: int, proc: Path = PROC) -> list[int]:
+    """Children of a process, and theirs, as far as they can be seen."""
+    children: dict[int, list[int]] = {}
+    for pid in pids(proc):
+        try:
+            children.setdefault(read_stat(pid, proc).parent, []).append(pid)
+        except ProcessGone:
+            continue
+    found, queue = [], [root]
+    while queue:
+        for child in children.get(queue.pop(), ()):
+            found.append(child)
+            queue.append(child)
+    return found
+
+
+def in_initial_pid_namespace(proc: Path = PROC) -> bool:
+    """Whether this process's pids are the kernel's own: the probes tell those."""
+    initial = 0xEFFFFFFC  # PROC_PID_INIT_INO
+    try:
+        return str(initial) in str((proc / "self/ns/pid").readlink())
+    except OSError:
+        return False

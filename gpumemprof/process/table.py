@@ -1,0 +1,157 @@
+"""The processes that are recorded: who they are, when they ran another program, when they ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpumemprof.errors import ProcessGone
+from gpumemprof.process import procfs
+from gpumemprof.process.identity import ProcessId, whole_ticks
+
+MAX_ENDED = 4096
+"""Ended processes that are remembered for the report; older ones are forgotten and counted."""
+
+
+@dataclass(slots=True)
+class Process:
+    """One program run by one process. ``started`` and ``ended``: wall clock, ns since the epoch."""
+
+    id: ProcessId
+    comm: str
+    command: str
+    started: int
+    ended: int | None = None
+    end_reason: str = ""
+    size: int = 0
+    """Address space in pages when its mappings were last looked at."""
+    mappings_changed: bool = True
+    """A library may have been mapped since."""
+    scanned_at: float = 0.0
+    """Monotonic seconds of the last look at its mappings."""
+
+
+class ProcessTable:
+    """Running and ended processes by identity; told by the kernel's events, or by pidfds."""
+
+    def __init__(self) -> None:
+        self._running: dict[int, Process] = {}
+        self._ended: dict[ProcessId, Process] = {}
+        self._pidfds: dict[int, int] = {}
+        self._pid_of: dict[int, int] = {}
+        self._poll = select.poll()
+        self.forgotten = 0
+        """Ended processes dropped beyond ``MAX_ENDED``."""
+
+    @property
+    def running(self) -> list[Process]:
+        """Processes that have not ended."""
+        return list(self._running.values())
+
+    @property
+    def all(self) -> Iterator[Process]:
+        """Ended ones first."""
+        yield from self._ended.values()
+        yield from self._running.values()
+
+    def get(self, pid: int, start_ns: int) -> Process | None:
+        """The running process ``pid`` if it started at ``start_ns``."""
+        process = self._running.get(pid)
+        if process is not None and process.id.start_ns == whole_ticks(start_ns):
+            return process
+        return None
+
+    def by_id(self, identity: ProcessId) -> Process | None:
+        """Running or ended."""
+        process = self._running.get(identity.pid)
+        if process is not None and process.id == identity:
+            return process
+        return self._ended.get(identity)
+
+    def add(self, pid: int, start_ns: int | None = None, comm: str = "") -> Process:
+        """Begin to follow a process.
+
+        ``start_ns`` from a kernel event makes it known even if it has ended since; without it
+        the process must exist: raises ProcessGone.
+        """
+        try:
+            stat = procfs.read_stat(pid)
+            if start_ns is not None and stat.start_ns != whole_ticks(start_ns):
+                raise ProcessGone(f"process {pid} ended and its pid was reused")
+        except ProcessGone:
+            if start_ns is None:
+                raise
+            process = Process(ProcessId(pid, whole_ticks(start_ns)), comm, "", time.time_ns())
+            self._running[pid] = process
+            return process
+        process = Process(
+            ProcessId(pid, stat.start_ns),
+            stat.comm,
+            procfs.read_command(pid),
+            _wall_clock(stat.start_ns),
+        )
+        self._running[pid] = process
+        self._watch(pid)
+        return process
+
+    def executed(self, process: Process, comm: str) -> Process:
+        """The process called exec: it ends, and the same process with a new program begins."""
+        self.end(process, "exec")
+        pid, start_ns, image = process.id
+        replaced = Process(
+            ProcessId(pid, start_ns, image + 1), comm, procfs.read_command(pid), time.time_ns()
+        )
+        self._running[pid] = replaced
+        return replaced
+
+    def end(self, process: Process, reason: str) -> None:
+        """The process ended; it stays known for the report."""
+        if process.ended is not None:
+            return
+        process.ended, process.end_reason = time.time_ns(), reason
+        if self._running.get(process.id.pid) is process:
+            del self._running[process.id.pid]
+        self._ended[process.id] = process
+        if len(self._ended) > MAX_ENDED:
+            self._ended.pop(next(iter(self._ended)))
+            self.forgotten += 1
+        if reason != "exec":
+            self._unwatch(process.id.pid)
+
+    def gone(self) -> list[Process]:
+        """Processes whose pidfd says they ended, whether or not the kernel told it otherwise."""
+        found = []
+        for fd, _ in self._poll.poll(0):
+            process = self._running.get(self._pid_of.get(fd, -1))
+            if process is not None:
+                found.append(process)
+        return found
+
+    def _watch(self, pid: int) -> None:
+        if pid in self._pidfds:
+            return
+        # Without one (descriptors exhausted) the kernel's exit event still tells.
+        with contextlib.suppress(OSError):
+            fd = os.pidfd_open(pid)
+            self._pidfds[pid], self._pid_of[fd] = fd, pid
+            self._poll.register(fd, select.POLLIN)
+
+    def _unwatch(self, pid: int) -> None:
+        fd = self._pidfds.pop(pid, None)
+        if fd is not None:
+            self._poll.unregister(fd)
+            del self._pid_of[fd]
+            os.close(fd)
+
+    def close(self) -> None:
+        """Close the pidfds."""
+        for pid in list(self._pidfds):
+            self._unwatch(pid)
+
+
+def _wall_clock(start_ns: int) -> int:
+    return time.time_ns() - (time.clock_gettime_ns(time.CLOCK_BOOTTIME) - start_ns)
