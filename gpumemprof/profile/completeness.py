@@ -1,49 +1,77 @@
-"""What each completeness counter means, in words. One table, for the file and for the reports."""
+"""What each completeness counter means, in words. Two tables, for the file and for the reports."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-MEANING: dict[str, str] = {
+LOST: dict[str, str] = {
     # Counted in the kernel (bpf/events.h).
     "events_lost": "events were lost because the ring of events was full: byte counts are wrong",
-    "stacks_lost": "stacks were lost because the ring of stacks was full: bytes hold, "
+    "stacks_lost": "stacks were lost because the ring of stacks was full: their bytes are counted, "
     "their functions are unknown",
-    "stack_no_buffer": "stacks were lost because no scratch buffer was free: bytes hold, "
-    "their functions are unknown",
+    "stack_no_buffer": "stacks were lost because no scratch buffer was free: their bytes are "
+    "counted, their functions are unknown",
     "stack_unreadable": "stacks could not be read from the program's memory",
-    "out_unreadable": "calls returned results that could not be read: their bytes are missing",
-    "in_unreadable": "calls had arguments that could not be read: their bytes are missing",
+    "out_unreadable": "calls had results that could not be read: their bytes are missing",
+    "in_unreadable": "calls had arguments that could not be read: their bytes may be missing",
     "abandoned": "calls never returned (longjmp or an exception): their results are unknown",
     "py_unreadable": "Python stacks could not be read: their Python functions are missing",
-    "py_no_thread_state": "stacks were of threads that the Python interpreter does not know: "
-    "they have no Python functions",
-    "py_truncated": "Python stacks were too deep: the callers farthest out are missing",
-    "threads_full": "calls were not recorded because too many threads were in calls at once",
-    "processes_full": "processes were not recorded because too many were already",
-    "missed_return": "calls returned whose beginning was not seen: they are not counted",
-    # Counted by the ledger and the unwinder.
-    "unknown_frees": "frees were of memory whose allocation was not seen "
-    "(most often from before attaching)",
-    "unwind_failed": "stacks could not be unwound to their end",
-    "stacks_truncated": "stacks were cut at the configured size: the callers farthest out "
-    "are missing",
-    "unsymbolised": "native frames have no symbol and are shown as module and offset",
+    "py_truncated": "Python stacks were too deep: their outermost callers are missing",
+    "threads_full": "calls were not recorded: too many threads were in calls at once",
+    "processes_full": "processes were not recorded: too many were recorded already",
+    "missed_return": "calls returned that were not seen to begin: they are not counted",
+    # Counted by the ledger (ledger/model.py).
+    "unknown_frees": "frees were of memory not seen to be allocated (most often before attaching)",
+    "unknown_maps": "mappings were of memory not seen to be created",
+    "unknown_unmaps": "unmapped ranges were not seen to be mapped",
+    "unknown_releases": "releases were of memory not seen to be created",
+    "unknown_retains": "references were to memory not seen to be created",
+    "replaced": "allocations ended without being seen to end",
+    "failed_frees_not_restored": "failed frees could not be put back: their bytes may be missing",
+    "failed_frees_unmatched": "failed frees were not seen to begin: their bytes may be missing",
+    "untracked": "allocations were beyond the limit of live ones: not counted as in use",
+    "stacks_merged": "allocations were beyond the limit of stacks: counted under one stack",
+    "failures_dropped": "failed allocations were beyond the limit of failures: they are not shown",
+    "failures_abridged": "failed allocations are shown without what was live: "
+    "they came in quick succession",
+    "after_end": "events came after the end of their process and were ignored",
+    # Counted by the unwinder, the symbolizer and the exporter.
+    "unwind_failed": "stacks could not be unwound to their end: their outer callers are missing",
+    "stacks_truncated": "stacks were longer than what is captured: their outermost callers are "
+    "missing",
+    "unsymbolised": "native frames have no symbol: they are shown as module and offset",
     "push_failed": "profiles could not be pushed",
 }
-"""Counter name -> what happened that many times, worded to follow a number."""
+"""Counter -> what happened that many times, worded to follow a number."""
+
+NORMAL: dict[str, str] = {
+    "events": "events were recorded",
+    "stacks": "stacks were recorded",
+    "double": "calls were seen through two paths to one library, and counted once",
+    "py_no_thread_state": "stacks were of threads that do not run Python (such as autograd's)",
+    "failed_frees": "frees failed: their memory is still counted",
+    "stacks_pruned": "small stacks were summed into one, to keep the profile small",
+    "empty": "allocations were of 0 bytes",
+}
+"""Counters that tell what happened without anything being lost."""
 
 
-def sentences(completeness: Mapping[str, int]) -> list[str]:
-    """One sentence for each counter that is not zero, in the order of ``MEANING``, then by name."""
-    order = {name: position for position, name in enumerate(MEANING)}
-    counted = sorted(
-        (name for name, count in completeness.items() if count),
-        key=lambda name: (order.get(name, len(order)), name),
-    )
-    return [f"{completeness[name]:,} {_meaning(name)}" for name in counted]
+def lost(completeness: Mapping[str, int]) -> list[str]:
+    """A sentence for each counter that is not zero and means a loss; empty: complete.
+
+    A counter that is in neither table counts as a loss."""
+    unknown = sorted(completeness.keys() - LOST.keys() - NORMAL.keys())
+    words = LOST | {name: f"times {name.replace('_', ' ')}" for name in unknown}
+    return list(_sentences(completeness, words))
 
 
-def _meaning(name: str) -> str:
-    words = MEANING.get(name)
-    return f"{words} ({name})" if words else f"times {name.replace('_', ' ')} ({name})"
+def normal(completeness: Mapping[str, int]) -> list[str]:
+    """A sentence for each other counter that is not zero."""
+    return list(_sentences(completeness, NORMAL))
+
+
+def _sentences(completeness: Mapping[str, int], words: Mapping[str, str]) -> Iterator[str]:
+    for name, meaning in words.items():
+        count = completeness.get(name, 0)
+        if count:
+            yield f"{count:,} {meaning} ({name})"

@@ -27,7 +27,7 @@ from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 from gpumemprof.errors import UsageError
-from gpumemprof.profile.completeness import sentences
+from gpumemprof.profile.completeness import lost
 from gpumemprof.profile.model import Failure, Labels, ProcessInfo, Profile, Values
 from gpumemprof.profile.text import printable, valid_utf8
 from gpumemprof.stack.frames import Frame, FrameKind
@@ -48,8 +48,8 @@ T = TypeVar("T")
 
 def write(profile: Profile) -> list[str]:
     """The comments of ``profile``."""
-    lost = sentences(profile.completeness)
-    lines = [f"incomplete: {sentence}" for sentence in lost] or ["complete: nothing was lost"]
+    losses = [f"incomplete: {sentence}" for sentence in lost(profile.completeness)]
+    lines = losses or ["complete: nothing was lost"]
     if any(("kind", "pinned_host") in sample.labels for sample in profile.samples):
         lines.append(PINNED_HINT)
     lines += [f"{key}: {value}" for key, value in sorted(profile.about.items())]

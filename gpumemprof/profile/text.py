@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _INSTALLED = re.compile(
-    r"^.*?/(?:site-packages|dist-packages|lib(?:64)?/python3(?:\.\d+)?t?)/(?=[^/])"
+    r"^.*/(?:site-packages|dist-packages|lib(?:64)?/python3(?:\.\d+)?t?)/(?=[^/])"
 )
 
 
@@ -35,7 +35,4 @@ def valid_utf8(text: str) -> str:
 def short_path(path: str) -> str:
     """A path as import statements see it: ``torch/nn/modules/module.py`` for an installed package
     or the standard library, the whole path for anything else (the user's own code)."""
-    previous = None
-    while previous != path:  # a virtual environment lies in lib/python3.x/site-packages
-        previous, path = path, _INSTALLED.sub("", path)
-    return path
+    return _INSTALLED.sub("", path)

@@ -390,7 +390,7 @@ class TestGoPprof:
         table = out.partition("cum%\n")[2].splitlines()
         rows = {line.split(None, 5)[5]: line.split() for line in table}
         assert rows["Module._apply.<locals>.convert"][3] == "13GB"
-        assert rows["[unwind failed: no CFI]"][3] == "0.094GB"
+        assert rows["[unwind failed: no CFI]"][3] == "0.09GB"
 
     def test_raw_holds_every_type_and_label(self, tmp_path):
         out = self.pprof(tmp_path / "x.pb.gz", "-raw")
