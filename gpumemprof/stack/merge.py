@@ -9,8 +9,9 @@ past a native frame that was matched: what is left over follows at the root end,
 from __future__ import annotations
 
 import enum
+import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpumemprof.stack.frames import Frame, FrameKind, Stack
@@ -36,8 +37,9 @@ class FrameMode(enum.Enum):
 class NativeFrame:
     """A symbolised native frame, and what it is to the Python interpreter.
 
-    ``evaluates``: one call of the interpreter loop. ``interpreter``: code of the file that
-    holds the interpreter (libpython, or the python executable).
+    ``evaluates``: one call of the interpreter loop. (In builds whose instructions are functions
+    of their own, 3.14 and later, it is still the one frame below them.) ``interpreter``: code of
+    the file that holds the interpreter (libpython, or the python executable).
     """
 
     frame: Frame
@@ -45,22 +47,9 @@ class NativeFrame:
     interpreter: bool = False
 
 
-_EVALUATES = re.compile(r"_PyEval_EvalFrameDefault(\.|$)")
-_START = re.compile(
-    r"(_start|main|_dl_start_user|_?_libc_start_(main|call_main)(_impl|_alias_\d+)?"
-    r"|start_thread|(__)?clone3?|thread_start)(\.\w+|@.*)?$"
-)
+_INTERPRETER_FILE = re.compile(r"(lib)?python\d(\.\d+)?[a-z]*(\.so[.\d]*)?$")
+_C_LIBRARY = re.compile(r"(libc|libpthread|ld-linux|ld-musl)[-.]")
 _TRAMPOLINE = re.compile(r"py::")  # made by `python -X perf` around each Python function
-
-
-def is_eval_symbol(name: str) -> bool:
-    """Whether a symbol is the interpreter loop: one such frame stands for one run.
-
-    Compilers split it (``.cold``, ``.part.0``, ``.lto_priv.0``). In builds whose instructions
-    are functions of their own (3.14 and later, ``_TAIL_CALL_*``) it is still the one frame
-    below them. ``PyEval_EvalFrameEx`` only calls it and is not counted.
-    """
-    return _EVALUATES.match(name) is not None
 
 
 def merge(
@@ -107,7 +96,7 @@ def _mixed(native: Sequence[NativeFrame], runs: Sequence[Sequence[Frame]]) -> St
         if not stack or stack[-1].kind is not FrameKind.NOTE:
             stack.append(INCOMPLETE)
         return tuple(stack + rest)
-    if not all(_START.match(frame.name) for frame in after_python):
+    if not all(_starts_threads(frame) for frame in after_python):
         stack += after_python
     return tuple(stack)
 
@@ -119,16 +108,30 @@ def _hidden(entry: NativeFrame) -> bool:
     return entry.interpreter or _TRAMPOLINE.match(entry.frame.name) is not None
 
 
-def native_frames(
-    frames: Sequence[Frame], interpreter_module: str, evaluates: Sequence[bool] | None = None
-) -> Iterator[NativeFrame]:
-    """Tell symbolised frames apart by name and module.
+def _starts_threads(frame: Frame) -> bool:
+    """Of the C library: below the outermost Python frame it has begun a thread or the program."""
+    return _C_LIBRARY.match(posixpath.basename(frame.module)) is not None
 
-    ``interpreter_module``: path of the file that holds the interpreter, "" for a process
-    without one. ``evaluates``: for each frame, whether its address lies in the interpreter
-    loop, where that is known better than by name (stripped files).
+
+def classify(
+    frames: Sequence[Frame],
+    addresses: Sequence[int],
+    interpreter_module: str,
+    eval_ranges: Sequence[tuple[int, int]],
+) -> list[NativeFrame]:
+    """Tell what symbolised frames are to the interpreter.
+
+    ``addresses``: of each frame's code (of callers: the address before the return address); 0
+    for notes. ``interpreter_module``: path of the file that holds the interpreter.
+    ``eval_ranges``: [start, end) of the interpreter loop. Symbols are not asked: in a stripped
+    file the larger part of the loop may have none.
     """
-    for index, frame in enumerate(frames):
-        inside = bool(interpreter_module) and frame.module == interpreter_module
-        loop = inside and (is_eval_symbol(frame.name) or bool(evaluates and evaluates[index]))
-        yield NativeFrame(frame, evaluates=loop, interpreter=inside)
+    return [
+        NativeFrame(
+            frame,
+            evaluates=any(start <= address < end for start, end in eval_ranges),
+            interpreter=frame.module == interpreter_module
+            or _INTERPRETER_FILE.match(posixpath.basename(frame.module)) is not None,
+        )
+        for frame, address in zip(frames, addresses, strict=True)
+    ]
