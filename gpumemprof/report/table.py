@@ -1,0 +1,109 @@
+"""The report for people: a profile as text in a terminal, a pipe or a file."""
+
+from __future__ import annotations
+
+from typing import IO
+
+from rich.console import Console
+from rich.text import Text
+
+from gpumemprof.profile.merge import PINNED_KIND, gpu_only, of_kinds
+from gpumemprof.profile.model import Profile
+from gpumemprof.profile.weighted import TYPE_NAMES
+from gpumemprof.report import units
+from gpumemprof.report.functions import SORTS, functions, place
+from gpumemprof.report.header import print_header
+from gpumemprof.report.layout import Column, columns, print_lines
+from gpumemprof.report.stacks import print_failures, print_stacks
+
+DEFAULT_LIMIT = 20
+
+_HELD = {
+    "inuse": ("in use", "Nothing is in use any more: see what was at the peak with --sort peak."),
+    "alloc": ("allocated", "Nothing was allocated while recording."),
+    "peak": ("in use at the peak", "Nothing was in use at any time."),
+}
+
+
+def make_console(file: IO[str] | None = None) -> Console:
+    """A console for reports on ``file`` (standard output by default). Text of a profiled program
+    is never taken for markup; without a terminal there are no colours and no line is cut."""
+    return Console(file=file, highlight=False, markup=False, emoji=False)
+
+
+def render(
+    profile: Profile,
+    console: Console,
+    sort: str = "inuse",
+    limit: int = DEFAULT_LIMIT,
+    stacks: bool = False,
+    *,
+    by: str = "self",
+) -> None:
+    """Print ``profile``: what was recorded, whether all of it, the totals, the processes, the
+    functions, the failures.
+
+    ``sort``: a key of ``functions.SORTS``; ``limit``: rows of each table; ``stacks``: the largest
+    stacks instead of the functions; ``by``: ``self`` or ``total``. GPU memory and pinned host
+    memory have tables of their own and are never added up."""
+    print_header(profile, console, limit)
+    parts = [("GPU memory", gpu_only(profile))]
+    pinned = of_kinds(profile, {PINNED_KIND})
+    if pinned.samples:
+        parts.append(("Pinned host memory", pinned))
+    for title, part in parts:
+        if not part.samples and len(parts) > 1:
+            continue
+        console.print()
+        what, nothing = _HELD[sort]
+        column = TYPE_NAMES.index(SORTS[sort])
+        if not part.total[column]:
+            print_lines(console, [Text(f"{title}: {nothing}")])
+        elif stacks:
+            print_lines(console, [Text(f"{title} {what}, by stack", "bold")])
+            print_stacks(part, console, column, limit)
+        else:
+            print_lines(console, [Text(f"{title} {what}, by function", "bold")])
+            _print_functions(part, console, sort, limit, by)
+    if profile.failures:
+        console.print()
+        print_failures(profile, console)
+
+
+def _print_functions(profile: Profile, console: Console, sort: str, limit: int, by: str) -> None:
+    column = TYPE_NAMES.index(SORTS[sort])
+    rows = [row for row in functions(profile, sort, by) if row.total[column] and not row.internal]
+    whole = profile.total[column]
+    layout = (
+        Column("self", right=True, style="bold"),
+        Column("%", right=True),
+        Column("total", right=True),
+        Column("%", right=True),
+        Column("function", flexible=True, style="cyan"),
+        Column("file:line", flexible=True, style="dim"),
+    )
+    cells = [
+        (
+            units.size(row.self[column]) if row.self[column] else "-",
+            units.share(row.self[column], whole) if row.self[column] else "",
+            units.size(row.total[column]),
+            units.share(row.total[column], whole),
+            row.name,
+            place(row),
+        )
+        for row in rows[:limit]
+    ]
+    print_lines(console, columns(console, layout, cells, indent=0))
+    left_out = rows[limit:]
+    if left_out:
+        own = sum(row.self[column] for row in left_out)
+        print_lines(
+            console,
+            [
+                Text(
+                    f"and {units.number(len(left_out), 'more function')} with "
+                    f"{units.size(own)} of their own (--limit)",
+                    "dim",
+                )
+            ],
+        )
