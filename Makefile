@@ -1,0 +1,71 @@
+# gpumemprof: `make help` tells the targets.
+
+PYTHON := .venv/bin/python
+BPF_CLANG ?= clang
+MULTIARCH := $(shell dpkg-architecture -qDEB_HOST_MULTIARCH 2>/dev/null || echo $(shell uname -m)-linux-gnu)
+BPF_ARCH := $(if $(filter aarch64,$(shell uname -m)),arm64,x86)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build fakes demo test test-unit test-integration lint format bench clean
+
+help: ## Show the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# --- set-up ---
+
+SETUP := .venv/.setup
+
+$(SETUP): pyproject.toml scripts/setup.sh
+	scripts/setup.sh
+
+setup: $(SETUP) ## Install what is missing (Debian, Ubuntu) and create .venv
+
+# --- build ---
+
+BPF_OBJECT := gpumemprof/probe/gpumemprof.bpf.o
+
+$(BPF_OBJECT): $(wildcard bpf/*.c bpf/*.h) | $(SETUP)
+	$(BPF_CLANG) -O2 -g -Wall -Werror -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Ibpf \
+		-isystem /usr/include/$(MULTIARCH) -c bpf/gpumemprof.bpf.c -o $@
+
+build: $(BPF_OBJECT) ## Compile the BPF programs
+
+include tests/fakes/fakes.mk
+-include tests/fakes/native/native.mk
+
+fakes: $(FAKE_FILES) $(NATIVE_FILES) ## Build the stand-in CUDA libraries and programs
+
+# --- use ---
+
+demo: build $(FAKES)/libcuda.so.1 $(FAKES)/libcudart.so.12 ## Profile a small LLM server (root)
+	LD_LIBRARY_PATH=$(CURDIR)/$(FAKES) $(PYTHON) -m gpumemprof demo
+
+# --- checks ---
+
+ROOT := $(filter 0,$(shell id -u))
+
+test: lint build fakes ## Lint, unit tests, and as root integration tests
+	@$(if $(ROOT),,echo "not root: the integration tests are left out")
+	$(PYTHON) -m pytest tests/unit $(if $(ROOT),tests/integration)
+
+test-unit: build fakes ## Unit tests only (no root, seconds)
+	$(PYTHON) -m pytest tests/unit
+
+test-integration: build fakes ## Tests with real eBPF (root)
+	$(PYTHON) -m pytest tests/integration
+
+lint: $(SETUP) ## ruff, mypy, layers
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+	.venv/bin/lint-imports --no-cache
+
+format: $(SETUP) ## Format the Python sources
+	.venv/bin/ruff check --fix
+	.venv/bin/ruff format
+
+bench: build fakes ## Measure what profiling costs (root)
+	LD_LIBRARY_PATH=$(CURDIR)/$(FAKES) $(PYTHON) -m tests.bench
+
+clean: ## Remove what was built, keep .venv
+	rm -rf $(FAKES) $(BPF_OBJECT) dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,0 +1,53 @@
+#!/bin/bash
+# Prepares a checkout on Debian 12 or Ubuntu 22.04/24.04: installs the packages that are missing,
+# creates .venv from the distribution's python3, installs this project into it for development.
+# Run again it only checks. It fetches from nowhere but apt and pip as they are configured.
+#
+#   PYTHON=/path/to/python3   the interpreter for .venv (default /usr/bin/python3, 3.10 or newer)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { echo "setup: $*" >&2; }
+fail() { say "$*"; exit 1; }
+
+# A package, and the test that what it is needed for is there (it may come from elsewhere).
+packages=(
+	"clang|command -v clang"                     # compiles the BPF programs
+	"libbpf-dev|test -e /usr/include/bpf/bpf_helpers.h" # their helpers, and libbpf itself
+	"gcc|command -v gcc"                         # the stand-in CUDA libraries
+	"g++|command -v g++"
+	"libc6-dev|test -e /usr/include/stdio.h"
+	"make|command -v make"
+	"gdb|command -v gdb"                         # stacks are compared with its own
+	"python3|test -x /usr/bin/python3"
+	"python3-venv|/usr/bin/python3 -c 'import ensurepip, venv'"
+)
+
+missing=()
+for row in "${packages[@]}"; do
+	bash -c "${row#*|}" >/dev/null 2>&1 || missing+=("${row%%|*}")
+done
+
+if ((${#missing[@]})); then
+	install="apt-get install -y --no-install-recommends ${missing[*]}"
+	command -v apt-get >/dev/null || fail "needs these packages (as Debian names them): ${missing[*]}"
+	[ "$(id -u)" = 0 ] || fail "these packages are missing; run as root, then again: $install"
+	say "installing ${missing[*]}"
+	export DEBIAN_FRONTEND=noninteractive
+	apt-get update -qq
+	$install -qq >/dev/null
+fi
+
+python=${PYTHON:-/usr/bin/python3}
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
+	fail "$python is $("$python" --version 2>&1); Python 3.10 or newer is needed (set PYTHON=)"
+[ -x .venv/bin/python ] || { say "creating .venv with $python"; "$python" -m venv .venv; }
+
+stamp=.venv/.setup
+want=$(sha256sum pyproject.toml | cut -d ' ' -f 1)
+if [ "$(cat $stamp 2>/dev/null)" != "$want" ]; then
+	say "installing the project into .venv"
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+fi
+echo "$want" >$stamp # written again, for make goes by its time
+say "ready: .venv/bin/gpumemprof, make test, make demo"
