@@ -19,7 +19,11 @@ LOST: dict[str, str] = {
     "py_truncated": "Python stacks were too deep: their outermost callers are missing",
     "threads_full": "calls were not recorded: too many threads were in calls at once",
     "processes_full": "processes were not recorded: too many were recorded already",
-    "missed_return": "calls returned that were not seen to begin: they are not counted",
+    "too_deep": "calls were nested too deeply to be followed: they are not counted",
+    # Counted on the way from the kernel (recorder.py).
+    "calls_unreadable": "calls had results that could not be understood: they are not counted",
+    "processes_forgotten": "processes that had ended were let go: they are not shown",
+    "libraries_not_probed": "libraries could not be probed: their calls are not seen",
     # Counted by the ledger (ledger/model.py).
     "unknown_frees": "frees were of memory not seen to be allocated (most often before attaching)",
     "unknown_maps": "mappings were of memory not seen to be created",
@@ -39,7 +43,13 @@ LOST: dict[str, str] = {
     "unwind_failed": "stacks could not be unwound to their end: their outer callers are missing",
     "stacks_truncated": "stacks were longer than what is captured: their outermost callers are "
     "missing",
+    "stacks_full": "allocations were beyond the limit of stacks: their functions are unknown",
     "unsymbolised": "native frames have no symbol: they are shown as module and offset",
+    "python_unsupported": "Python interpreters could not be read: their functions are missing",
+    "python_unreadable": "Python functions could not be read and have no name",
+    "python_reused": "Python functions were gone before they could be read and have no name",
+    "python_not_code": "Python frames were no frames of code and have no name",
+    "python_lines_unknown": "Python frames have no known line",
     "push_failed": "profiles could not be pushed",
 }
 """Counter -> what happened that many times, worded to follow a number."""

@@ -51,7 +51,10 @@ def columns(
     titles = [column.title for column in layout]
     styled = [(titles, "bold")] if any(titles) else []
     styled += [(row, "") for row in cells]
-    return [_line(row, layout, widths, style, console.is_terminal, indent) for row, style in styled]
+    return [
+        Text(" " * indent) + _line(row, layout, widths, style, console.is_terminal)
+        for row, style in styled
+    ]
 
 
 def print_lines(console: Console, lines: Sequence[Text | str], indent: int = 0) -> None:
@@ -97,9 +100,8 @@ def _line(
     widths: Sequence[int],
     style: str,
     cut: bool,
-    indent: int,
 ) -> Text:
-    line = Text(" " * indent)
+    line = Text()
     last = max((at for at, cell in enumerate(cells) if cell), default=0)
     for at, (cell, column) in enumerate(zip(cells, layout, strict=True)):
         # The last cell of a line may use what the empty ones after it do not.

@@ -18,6 +18,8 @@ from gpumemprof.report.stacks import print_failures, print_stacks
 
 DEFAULT_LIMIT = 20
 
+LEGEND = "self: its own, with native code beneath it; total: also what it called"
+
 _HELD = {
     "inuse": ("in use", "Nothing is in use any more: see what was at the peak with --sort peak."),
     "alloc": ("allocated", "Nothing was allocated while recording."),
@@ -25,10 +27,16 @@ _HELD = {
 }
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to the command line, as for every other output (rich ends the program)."""
+        raise BrokenPipeError
+
+
 def make_console(file: IO[str] | None = None) -> Console:
     """A console for reports on ``file`` (standard output by default). Text of a profiled program
     is never taken for markup; without a terminal there are no colours and no line is cut."""
-    return Console(file=file, highlight=False, markup=False, emoji=False)
+    return _Console(file=file, highlight=False, markup=False, emoji=False)
 
 
 def render(
@@ -64,6 +72,7 @@ def render(
             print_stacks(part, console, column, limit)
         else:
             print_lines(console, [Text(f"{title} {what}, by function", "bold")])
+            print_lines(console, [Text(LEGEND, "dim")])
             _print_functions(part, console, sort, limit, by)
     if profile.failures:
         console.print()

@@ -1,0 +1,140 @@
+"""``gpumemprof report``: show a recorded profile."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from gpumemprof.profile import files, folded, speedscope
+from gpumemprof.profile.merge import GPU_KINDS, PINNED_KIND, gpu_only, of_kinds
+from gpumemprof.profile.model import Profile
+from gpumemprof.report import json_report, table
+from gpumemprof.report.functions import SORTS
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    name: str
+    sort: str
+    by: str
+    limit: int | None
+    stacks: bool
+
+
+def _print_table(profile: Profile, options: _Options, console: Console) -> None:
+    limit = options.limit or table.DEFAULT_LIMIT
+    table.render(profile, console, options.sort, limit, options.stacks, by=options.by)
+
+
+def _table(profile: Profile, options: _Options) -> str:
+    text = io.StringIO()
+    _print_table(profile, options, table.make_console(text))
+    return text.getvalue()
+
+
+def _json(profile: Profile, options: _Options) -> str:
+    return json.dumps(json_report.report(profile, options.sort, options.limit), indent=2) + "\n"
+
+
+_FORMATS: dict[str, Callable[[Profile, _Options], str]] = {
+    "table": _table,
+    "folded": lambda profile, options: folded.encode(profile, SORTS[options.sort]),
+    "speedscope": lambda profile, options: speedscope.encode(profile, options.name),
+    "json": _json,
+}
+_FLAME_GRAPHS = ("folded", "speedscope")
+
+_KINDS: dict[str, Callable[[Profile], Profile]] = {
+    "gpu": gpu_only,
+    **{
+        kind: lambda profile, kind=kind: of_kinds(profile, {kind})  # type: ignore[misc]
+        for kind in (*sorted(GPU_KINDS), PINNED_KIND)
+    },
+}
+
+
+def _only(kind: str, profile: Profile) -> Profile:
+    """The part of ``profile`` that --kind names, which says so of itself."""
+    if kind == "all":
+        return profile
+    about = {**profile.about, "only": f"{kind.replace('_', ' ')} memory"}
+    return replace(_KINDS[kind](profile), about=about)
+
+
+@click.command()
+@click.argument("file", metavar="FILE", type=click.Path(allow_dash=True))
+@click.option(
+    "--sort",
+    type=click.Choice(list(SORTS)),
+    default="inuse",
+    show_default=True,
+    help="Count what is in use at the end, what was allocated, or what was in use at the peak.",
+)
+@click.option(
+    "--by",
+    type=click.Choice(["self", "total"]),
+    default="self",
+    show_default=True,
+    help="Put first the functions that asked for the memory, or those that called them.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help=f"Rows of each table.  [default: {table.DEFAULT_LIMIT}; in JSON: all]",
+)
+@click.option("--stacks", is_flag=True, help="Show the largest stacks instead of functions.")
+@click.option(
+    "--kind",
+    type=click.Choice(["all", *_KINDS]),
+    help="Count this kind of memory only.  [default: all, apart from each other; "
+    "in flame graphs: gpu]",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(list(_FORMATS)),
+    default="table",
+    show_default=True,
+    help="Table for people, JSON for scripts, folded or speedscope for flame graphs.",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="OUTPUT",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    default="-",
+    help="Write to this file.  [default: standard output]",
+)
+def report(
+    file: str,
+    *,
+    sort: str,
+    by: str,
+    limit: int | None,
+    stacks: bool,
+    kind: str | None,
+    form: str,
+    output: str,
+) -> None:
+    """Show the profile in FILE (- is standard input).
+
+    The table tells what was recorded and whether all of it, totals, processes, the functions that
+    hold memory, and allocations that failed.
+    """
+    profile = files.load(file)
+    profile = _only(kind or ("gpu" if form in _FLAME_GRAPHS else "all"), profile)
+    options = _Options(Path(file).name, sort, by, limit, stacks)
+    if output != "-":
+        files.write_text(output, _FORMATS[form](profile, options))
+    elif form == "table":
+        _print_table(profile, options, table.make_console())
+    else:
+        sys.stdout.write(_FORMATS[form](profile, options))

@@ -1,0 +1,71 @@
+"""Profiles in files."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import tempfile
+from pathlib import Path
+
+from gpumemprof.errors import UsageError
+from gpumemprof.profile import pprof
+from gpumemprof.profile.model import Profile
+from gpumemprof.profile.text import printable
+
+MAX_FILE = pprof.MAX_UNPACKED
+"""Bytes of a file that is read."""
+
+
+def load(path: str | Path) -> Profile:
+    """The profile in a pprof file; ``-`` is standard input.
+
+    Raises UsageError with one sentence that names the file: it is not there, is no regular file
+    or pipe, is no profile of ours, or is damaged."""
+    name = "standard input" if str(path) == "-" else printable(str(path))
+    try:
+        data = _read(path)
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read: {error.strerror or error}") from error
+    try:
+        if len(data) > MAX_FILE:
+            raise UsageError(f"the file has more than {MAX_FILE:,} bytes, the limit")
+        return pprof.decode(data)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from error
+
+
+def _read(path: str | Path) -> bytes:
+    """At most one byte more than the limit, so that the caller can tell."""
+    if str(path) == "-":
+        return sys.stdin.buffer.read(MAX_FILE + 1)
+    with Path(path).open("rb") as file:
+        if stat.S_ISCHR(os.fstat(file.fileno()).st_mode):
+            raise OSError("it is a device")
+        return file.read(MAX_FILE + 1)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write ``text`` to a file, whole or not at all: a reader never sees half of it.
+
+    Raises UsageError if it cannot be written."""
+    path = Path(path)
+    try:
+        if path.exists() and not path.is_file():  # /dev/stdout, a named pipe
+            path.write_text(text, encoding="utf-8")
+            return
+        umask = os.umask(0)
+        os.umask(umask)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+                os.fchmod(file.fileno(), 0o666 & ~umask)
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise UsageError(
+            f"{printable(str(path))} cannot be written: {error.strerror or error}"
+        ) from error
