@@ -11,7 +11,6 @@ import lzma
 import os
 import posixpath
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 from gpumemprof.errors import GpumemprofError, RemoteDataError
@@ -34,7 +33,7 @@ def find_debug_files(elf: ElfFile, path: str, pid: int, proc: Path = PROC) -> tu
     file with ``.symtab`` needs none. Nothing that is missing or damaged is an error.
     """
     try:
-        if any(section.type == SHT_SYMTAB for section in elf.sections):
+        if has_symbol_table(elf):
             return ()
         separate = _separate_file(elf, path, pid, proc)
         if separate is not None:
@@ -76,7 +75,7 @@ def _opened(pid: int, path: str, proc: Path) -> ElfFile | None:
     """The file if it can be opened and holds a symbol table."""
     try:
         elf = ElfFile.open(open_in_root(pid, path, proc=proc))
-        if any(section.type == SHT_SYMTAB for section in elf.sections):
+        if has_symbol_table(elf):
             return elf
     except GpumemprofError:
         pass
@@ -119,7 +118,9 @@ def _embedded_file(elf: ElfFile) -> ElfFile | None:
     return ElfFile.from_bytes(content)
 
 
-def symbol_files(elf: ElfFile, debug: tuple[ElfFile, ...]) -> Iterator[ElfFile]:
-    """The files to look symbols up in, the file itself first."""
-    yield elf
-    yield from debug
+def has_symbol_table(elf: ElfFile) -> bool:
+    """Whether the file was not stripped of ``.symtab``."""
+    try:
+        return any(section.type == SHT_SYMTAB for section in elf.sections)
+    except RemoteDataError:
+        return False

@@ -60,7 +60,7 @@ class Unwound:
     from the stack pointer of each return address, so one less than ``pcs``. ``bases``: what else
     the result depends on. ``end``, ``detail``: why there are no more. ``missing``: byte offset of
     the word beyond the window that was needed, -1 if none. ``exact``: indices in ``pcs`` that are
-    no return addresses (where a signal struck). ``repeatable``: whether another stack with the
+    not preceded by a call (where a signal struck, and the handler's return). ``repeatable``: whether another stack with the
     same words at ``return_slots`` and the same ``bases`` has the same result.
     """
 
@@ -226,6 +226,8 @@ class _Walk:
                 pc = words[slot]
                 steps.append(step)
             else:
+                if step.signal_frame:  # returned to, but not by a call: nothing precedes it
+                    self.exact.append(len(pcs) - 1)
                 pc, slot, top = self._climb(step, top)
             if pc == 0:
                 # The word that says so is no return address that could be verified.
