@@ -61,11 +61,11 @@ def _array_descriptor(call: Call, event: CallEvent, layout: str) -> int:
     *extent, form, channels = fields
     width, height, depth = (*extent, 0)[:3]
     cells = _cells(width, height, depth, _levels(call, event))
-    return cells * _FORMAT_BYTES.get(form, 1) * channels
+    return int(cells * _FORMAT_BYTES.get(form, 1) * channels)
 
 
 def _channel_bytes(event: CallEvent) -> int:
-    bits = struct.unpack_from("<4i", _words(event))
+    bits: tuple[int, ...] = struct.unpack_from("<4i", _words(event))
     return sum(max(0, b) for b in bits) // 8
 
 

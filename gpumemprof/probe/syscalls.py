@@ -161,9 +161,10 @@ class BpfMap:
         self.fd = fd
         self._key = ctypes.create_string_buffer(key_size)
         self._value = ctypes.create_string_buffer(value_size)
-        self._attr = struct.pack(
-            "<IIQQQ", fd, 0, ctypes.addressof(self._key), ctypes.addressof(self._value), 0
-        )
+        key, value = ctypes.addressof(self._key), ctypes.addressof(self._value)
+        self._attr = struct.pack("<IIQQQ", fd, 0, key, value, 0)
+        # The kernel refuses a deletion with anything behind the key.
+        self._attr_of_key = struct.pack("<IIQQQ", fd, 0, key, 0, 0)
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key, or None."""
@@ -186,7 +187,7 @@ class BpfMap:
         """Remove a key; whether it was there."""
         self._key.raw = key
         try:
-            _bpf(_MAP_DELETE, self._attr)
+            _bpf(_MAP_DELETE, self._attr_of_key)
         except OSError as error:
             if error.errno == errno.ENOENT:
                 return False

@@ -39,6 +39,7 @@ _DRIVER_PLACES = (
     "/run/nvidia/driver/usr/lib/x86_64-linux-gnu/libcuda.so.1",
     "/home/kubernetes/bin/nvidia/lib64/libcuda.so.1",
 )
+_SONAMES = ("libcuda.so.1", "libcudart.so.11.0", "libcudart.so.12", "libcudart.so.13")
 _LD_CACHE_MAGIC = b"glibc-ld.so.cache1.1"
 _MAX_LD_CACHE = 16 << 20
 
@@ -76,20 +77,22 @@ def ld_cache_paths(cache: bytes, name: str) -> list[str]:
     return found
 
 
-def installed_drivers(library_path: str = "", root: Path = Path("/")) -> list[Path]:
-    """Driver libraries of this machine that exist, before any process maps one.
+def installed_libraries(library_path: str = "", root: Path = Path("/")) -> list[Path]:
+    """CUDA libraries of this machine, to be probed before any process maps them.
 
     ``library_path``: an LD_LIBRARY_PATH to look through first; then the linker's cache of
-    ``root`` (the agent passes the host's), then the usual places.
+    ``root`` (the agent passes the host's), then the driver's usual places.
     """
-    candidates = [Path(part) / "libcuda.so.1" for part in library_path.split(":") if part]
+    candidates = [
+        Path(part) / name for part in library_path.split(":") if part for name in _SONAMES
+    ]
     try:
         with (root / "etc/ld.so.cache").open("rb") as file:
             cache = file.read(_MAX_LD_CACHE)
     except OSError:
         cache = b""
-    for path in (*ld_cache_paths(cache, "libcuda.so.1"), *_DRIVER_PLACES):
-        candidates.append(root / path.lstrip("/"))
+    cached = [path for name in _SONAMES for path in ld_cache_paths(cache, name)]
+    candidates += [root / path.lstrip("/") for path in (*cached, *_DRIVER_PLACES)]
     found: dict[tuple[int, int], Path] = {}
     for candidate in candidates:
         try:
@@ -146,8 +149,12 @@ class LibraryProber:
         except (RemoteDataError, ProcessGone) as error:
             self._problem(mapping.path, str(error))
 
-    def probe_path(self, path: Path, library: Library = Library.DRIVER) -> None:
+    def probe_path(self, path: Path) -> None:
         """Probe a file of this machine before any process maps it."""
+        library = classify(str(path))
+        if library is None:
+            self._problem(str(path), "its name is none of a hooked library")
+            return
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:

@@ -1,0 +1,45 @@
+"""``gpumemprof doctor``: can this machine record?"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from gpumemprof.doctor import Check, Status, examine
+
+_STYLES = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "bold red"}
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def doctor(as_json: bool) -> None:
+    """Check whether this machine can record, and what will be seen.
+
+    Exits with 1 when recording cannot work.
+    """
+    checks = examine()
+    works = all(check.status is not Status.FAIL for check in checks)
+    if as_json:
+        found = [
+            {"name": c.name, "status": c.status.value, "found": c.found, "advice": c.advice}
+            for c in checks
+        ]
+        click.echo(json.dumps({"works": works, "checks": found}, indent=2))
+    else:
+        _print(checks, works)
+    sys.exit(0 if works else 1)
+
+
+def _print(checks: list[Check], works: bool) -> None:
+    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    table = Table.grid(padding=(0, 2))
+    for check in checks:
+        style = _STYLES[check.status]
+        advice = f"\n-> {check.advice}" if check.advice else ""
+        table.add_row(f"[{style}]{check.status.value}[/]", check.name, f"{check.found}{advice}")
+    console.print(table)
+    console.print("\nrecording works here" if works else "\nrecording cannot work here")

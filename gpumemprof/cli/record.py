@@ -1,0 +1,126 @@
+"""``gpumemprof record``: from a running program to a profile."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import click
+
+from gpumemprof import recording
+from gpumemprof.probe.attach import AttachMode
+from gpumemprof.probe.loader import Options
+from gpumemprof.recorder import RecorderOptions
+from gpumemprof.stack.merge import FrameMode
+
+
+@click.command(context_settings={"ignore_unknown_options": False})
+@click.option(
+    "--pid",
+    "pids",
+    type=click.IntRange(1),
+    multiple=True,
+    metavar="PID",
+    help="Record this running process and its children; may be given several times.",
+)
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Record every process that uses CUDA, also those that start later.",
+)
+@click.option(
+    "--duration",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="Stop recording after so long. A command goes on without being recorded.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where to write the profile.  [default: gpumemprof.pb.gz, by --format]",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(sorted(recording.FORMATS)),
+    default="pprof",
+    show_default=True,
+    help="How to write it.",
+)
+@click.option(
+    "--frames",
+    type=click.Choice([mode.value for mode in FrameMode]),
+    default="mixed",
+    show_default=True,
+    help="Python and native frames, or one of them.",
+)
+@click.option("--full-names", is_flag=True, help="Keep arguments and templates in C++ names.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=15,
+    show_default=True,
+    metavar="N",
+    help="Functions to print at the end.",
+)
+@click.option("--no-follow", is_flag=True, help="Do not record children.")
+@click.option(
+    "--stack-size",
+    type=click.IntRange(1024, 32768),
+    default=32768,
+    metavar="BYTES",
+    show_default=True,
+    help="How much of a native stack to capture at most.",
+)
+@click.option(
+    "--attach",
+    type=click.Choice([mode.value for mode in AttachMode]),
+    default=None,
+    help="How to attach.  [default: the best that the kernel takes]",
+)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def record(
+    pids: tuple[int, ...], everything: bool, duration: float | None, output: Path | None,
+    form: str, frames: str, full_names: bool, limit: int, no_follow: bool, stack_size: int,
+    attach: str | None, command: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Record GPU memory and write a profile.
+
+    Give a COMMAND after --, or --pid, or --all. Ends when the command ends, after --duration,
+    or at Ctrl-C; then prints the functions that hold most. The command's exit code is passed on.
+
+    \b
+    gpumemprof record -- python train.py
+    gpumemprof record --pid 4242 --duration 60
+    """
+    chosen = sum((bool(pids), everything, bool(command)))
+    if chosen != 1:
+        raise click.UsageError("give one of: a command after --, --pid, or --all")
+    options = RecorderOptions(
+        probe=Options(
+            record_all=everything,
+            follow=not no_follow,
+            stack_bytes=stack_size,
+            mode=AttachMode(attach) if attach else None,
+        ),
+        frames=FrameMode(frames),
+        full_names=full_names,
+        library_path=os.environ.get("LD_LIBRARY_PATH", ""),
+    )
+    request = recording.Request(
+        options=options,
+        pids=pids,
+        everything=everything,
+        command=command,
+        duration=duration,
+        output=output or Path(recording.FORMATS[form]),
+        form=form,
+        limit=limit,
+        invoked=shlex.join(["gpumemprof", *sys.argv[1:]]),
+    )
+    sys.exit(recording.run(request))

@@ -1,0 +1,214 @@
+"""Can this machine record, and what will be seen? Each check says what to do about its finding."""
+
+from __future__ import annotations
+
+import enum
+import os
+import platform
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpumemprof.errors import ProbeError, ProcessGone, RemoteDataError
+from gpumemprof.probe.calls import Library
+from gpumemprof.probe.libbpf import Libbpf
+from gpumemprof.probe.loader import OBJECT_PATH, Options, Probes
+from gpumemprof.process import maps, procfs
+from gpumemprof.process.gpu import Nvml
+from gpumemprof.process.libraries import LibraryProber, classify, installed_libraries
+
+OLDEST_KERNEL = (5, 15)
+"""Attach cookies of uprobes came with it."""
+
+_CAPABILITIES = {"CAP_BPF": 39, "CAP_PERFMON": 38, "CAP_SYS_PTRACE": 19}
+_MEMLOCK_IGNORED_SINCE = (5, 11)
+_SMALL_RING = 1 << 18
+
+
+class Status(enum.Enum):
+    """How a check went. ``FAIL``: recording cannot work."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One finding. ``advice``: what to do, empty when nothing needs doing."""
+
+    name: str
+    status: Status
+    found: str
+    advice: str = ""
+
+
+def kernel_version(release: str) -> tuple[int, int]:
+    """Major and minor of a release string.
+
+    >>> kernel_version("6.8.0-1015-azure")
+    (6, 8)
+    """
+    major, minor = release.split(".")[:2]
+    return int(major), int("".join(c for c in minor if c.isdigit()) or 0)
+
+
+def _kernel() -> Iterator[Check]:
+    release = platform.release()
+    machine = platform.machine()
+    if machine != "x86_64":
+        yield Check("machine", Status.FAIL, machine, "only x86_64 is supported")
+    if kernel_version(release) < OLDEST_KERNEL:
+        yield Check("kernel", Status.FAIL, release, "5.15 or newer is needed (attach cookies)")
+    else:
+        yield Check("kernel", Status.OK, release)
+
+
+def _btf() -> Iterator[Check]:
+    if Path("/sys/kernel/btf/vmlinux").exists():
+        yield Check("BTF", Status.OK, "/sys/kernel/btf/vmlinux")
+    else:
+        yield Check("BTF", Status.FAIL, "this kernel has none",
+                    "use a kernel built with CONFIG_DEBUG_INFO_BTF")  # fmt: skip
+
+
+def _lockdown() -> Iterator[Check]:
+    try:
+        text = Path("/sys/kernel/security/lockdown").read_text().strip()
+    except OSError:
+        yield Check("lockdown", Status.OK, "not in use, or not visible from here")
+        return
+    if "[confidentiality]" in text:
+        yield Check("lockdown", Status.FAIL, text,
+                    "the kernel refuses BPF programs that read memory: boot with lockdown=none "
+                    "or integrity (Azure: a node pool without Trusted Launch)")  # fmt: skip
+    else:
+        yield Check("lockdown", Status.OK, text)
+
+
+def _privileges() -> Iterator[Check]:
+    with suppress(OSError, ValueError, IndexError):
+        status = Path("/proc/self/status").read_text()
+        effective = int(status.split("CapEff:")[1].split()[0], 16)
+        missing = [name for name, bit in _CAPABILITIES.items() if not effective >> bit & 1]
+        if missing:
+            yield Check("capabilities", Status.FAIL, f"missing: {', '.join(missing)}",
+                        "run as root, or in a privileged container")  # fmt: skip
+        else:
+            yield Check("capabilities", Status.OK, ", ".join(_CAPABILITIES))
+    if procfs.in_initial_pid_namespace():
+        yield Check("pid namespace", Status.OK, "the host's")
+    else:
+        yield Check("pid namespace", Status.FAIL, "a container's",
+                    "use the host's: docker --pid=host, Kubernetes hostPID: true")  # fmt: skip
+
+
+def _limits() -> Iterator[Check]:
+    memlock, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    shown = "unlimited" if memlock == resource.RLIM_INFINITY else f"{memlock >> 10} KiB"
+    if kernel_version(platform.release()) >= _MEMLOCK_IGNORED_SINCE:
+        yield Check("locked memory", Status.OK, f"{shown} (does not matter since Linux 5.11)")
+    elif memlock != resource.RLIM_INFINITY:
+        yield Check("locked memory", Status.WARN, shown, "raise it: ulimit -l unlimited")
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield Check("open files", Status.OK if files >= 1024 else Status.WARN, str(files),
+                "" if files >= 1024 else "raise it: ulimit -n 4096")  # fmt: skip
+
+
+def _uprobes() -> Iterator[Check]:
+    if Path("/sys/bus/event_source/devices/uprobe/type").exists():
+        yield Check("uprobes", Status.OK, "perf events and links")
+    else:
+        yield Check("uprobes", Status.WARN, "no uprobe perf events",
+                    "a kernel with CONFIG_UPROBE_EVENTS, unless attaching below is ok")  # fmt: skip
+
+
+def _loader() -> Iterator[Check]:
+    if not OBJECT_PATH.exists():
+        yield Check("BPF object", Status.FAIL, "not built", "run make build")
+        return
+    try:
+        libbpf = Libbpf()
+    except ProbeError as error:
+        yield Check("libbpf", Status.FAIL, str(error), "apt-get install libbpf1")
+        return
+    yield Check("libbpf", Status.OK, libbpf.version)
+    try:
+        probes = Probes(Options(events_ring=_SMALL_RING, stacks_ring=_SMALL_RING), libbpf)
+    except ProbeError as error:
+        yield Check("attaching", Status.FAIL, str(error), "see the checks above for the reason")
+        return
+    with probes:
+        refused = "".join(f"; {mode.value}: {why}" for mode, why in probes.refused.items())
+        yield Check("attaching", Status.OK, f"by {probes.mode.value}{refused}")
+        if probes.lifecycle_error:
+            yield Check("process events", Status.WARN, probes.lifecycle_error,
+                        "ends of processes are found by pidfd instead, children are not "
+                        "followed")  # fmt: skip
+        else:
+            yield Check("process events", Status.OK, "fork, exec and exit")
+        yield from _cuda(probes)
+
+
+def _cuda(probes: Probes) -> Iterator[Check]:
+    """Attaches for real, and compares what is probed with what processes map."""
+    prober = LibraryProber(probes.attach)
+    try:
+        for path in installed_libraries(os.environ.get("LD_LIBRARY_PATH", "")):
+            prober.probe_path(path)
+        users: dict[str, list[int]] = {}
+        for pid in procfs.pids():
+            with suppress(ProcessGone, RemoteDataError):
+                mapped = maps.read(pid)
+                if prober.scan(pid, mapped):
+                    for mapping in mapped.executable():
+                        if classify(mapping.path) in (Library.DRIVER, Library.RUNTIME):
+                            users.setdefault(mapping.path, []).append(pid)
+        for file in prober.probed:
+            if file.library is Library.LOADER:
+                continue
+            pids = sorted(set(users.get(file.path, [])))
+            yield Check(f"{file.library.value}", Status.OK,
+                        f"{file.path}: {len(file.calls)} calls probed, mapped by "
+                        + (_some(pids) if pids else "no process now"))  # fmt: skip
+        for name, why in prober.problems.items():
+            yield Check("library", Status.WARN, f"{name}: {why}",
+                        "allocations through it are seen in the driver only")  # fmt: skip
+        if not any(file.library is Library.DRIVER for file in prober.probed):
+            yield Check("CUDA driver", Status.WARN, "no libcuda.so.1 is installed or mapped",
+                        "nothing to record here until a program brings one")  # fmt: skip
+        pids = sorted({pid for found in users.values() for pid in found})
+        yield Check("CUDA processes", Status.OK, _some(pids) if pids else "none now")
+    finally:
+        prober.close()
+
+
+def _some(pids: list[int]) -> str:
+    listed = ", ".join(map(str, pids[:8]))
+    return f"{len(pids)} ({listed}{', ...' if len(pids) > 8 else ''})"
+
+
+def _nvml() -> Iterator[Check]:
+    nvml = Nvml()
+    try:
+        if not nvml.available:
+            yield Check("NVML", Status.WARN, nvml.problem,
+                        "what was allocated before recording has no size")  # fmt: skip
+            return
+        for gpu in nvml.gpus():
+            yield Check("GPU", Status.OK, f"{gpu.index}: {gpu.name}, {gpu.used >> 20:,} of "
+                        f"{gpu.total >> 20:,} MiB used, {gpu.uuid}")  # fmt: skip
+    finally:
+        nvml.close()
+
+
+_CHECKS: tuple[Callable[[], Iterator[Check]], ...] = (
+    _kernel, _btf, _lockdown, _privileges, _limits, _uprobes, _loader, _nvml,
+)  # fmt: skip
+
+
+def examine() -> list[Check]:
+    """All checks, in the order in which one thing needs the other."""
+    return [check for group in _CHECKS for check in group()]

@@ -1,0 +1,76 @@
+"""Start a command that waits until it is recorded, so that not even its first call is missed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Sequence
+
+from gpumemprof.errors import UsageError
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)
+
+
+class Command:
+    """A child process that has not called exec yet: ``go`` lets it."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self._arguments = list(arguments)
+        self._go_read, self._go_write = os.pipe2(os.O_CLOEXEC)
+        self._error_read, self._error_write = os.pipe2(os.O_CLOEXEC)
+        self._status: int | None = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._child()
+        os.close(self._go_read)
+        os.close(self._error_write)
+
+    def _child(self) -> None:
+        """Never returns."""
+        try:
+            for number in _SIGNALS:
+                signal.signal(number, signal.SIG_DFL)
+            os.close(self._go_write)
+            if not os.read(self._go_read, 1):  # the parent gave up
+                os._exit(0)
+            os.execvp(self._arguments[0], self._arguments)  # noqa: S606
+        except OSError as error:
+            os.write(self._error_write, str(error.errno).encode())
+        finally:
+            os._exit(127)
+
+    def go(self) -> None:
+        """Run the command. Raises UsageError when it cannot be executed."""
+        os.write(self._go_write, b"x")
+        os.close(self._go_write)
+        self._go_write = -1
+        told = os.read(self._error_read, 16)  # ends when exec closes the other end
+        if told:
+            os.waitpid(self.pid, 0)
+            code = int(told)
+            reason = "command not found" if code == errno.ENOENT else os.strerror(code)
+            raise UsageError(f"{self._arguments[0]}: {reason}")
+
+    def poll(self) -> int | None:
+        """The exit code once it ended, 128 + n for death by signal n as shells have it."""
+        if self._status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self._status = status
+        if self._status is None:
+            return None
+        code = os.waitstatus_to_exitcode(self._status)
+        return code if code >= 0 else 128 - code
+
+    def send(self, number: int) -> None:
+        """Send it a signal if it still runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def close(self) -> None:
+        """Let go of a command that never ran."""
+        if self._go_write >= 0:
+            os.close(self._go_write)
+            self._go_write = -1
+        os.close(self._error_read)

@@ -1,0 +1,150 @@
+"""From the ledger's snapshot to a profile: stack ids become frames, process ids become labels."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from gpumemprof.ledger.events import UNKNOWN_DEVICE
+from gpumemprof.ledger.model import (
+    OVERFLOW_STACK,
+    Aggregate,
+    AggregateKey,
+    LedgerSnapshot,
+    ProcessSnapshot,
+)
+from gpumemprof.ledger.model import Failure as LedgerFailure
+from gpumemprof.process.identity import ProcessId
+from gpumemprof.process.table import Process
+from gpumemprof.profile.model import (
+    Failure,
+    Labels,
+    ProcessInfo,
+    Profile,
+    Sample,
+    Values,
+)
+from gpumemprof.stack.frames import Frame, Stack
+
+_OVERFLOW: Stack = (Frame.note("stacks beyond the limit"),)
+
+Resolve = Callable[[int], Stack]
+
+
+def build(
+    snapshot: LedgerSnapshot,
+    processes: Iterable[Process],
+    resolve: Resolve,
+    *,
+    started_ns: int,
+    duration_ns: int,
+    completeness: Mapping[str, int],
+    about: Mapping[str, str],
+    driver_bytes: Mapping[ProcessId, int] | None = None,
+    before_attach: Mapping[ProcessId, int] | None = None,
+) -> Profile:
+    """The profile of a recording.
+
+    ``resolve``: frames of a stack id. ``started_ns``: wall clock. ``driver_bytes``: what NVML
+    attributes to a process now; ``before_attach``: bytes it held when recording began.
+    """
+    known = {process.id: process for process in processes}
+    samples: list[Sample] = []
+    index: dict[AggregateKey, int] = {}
+    for aggregate in snapshot.aggregates:
+        index[aggregate.key] = len(samples)
+        samples.append(_sample(aggregate, known, resolve))
+    for process, size in (before_attach or {}).items():
+        if size > 0:
+            labels = _labels(known, process, "", "device", UNKNOWN_DEVICE)
+            stack = (Frame.note("before attach"),)
+            samples.append(Sample(stack, labels, Values(0, 0, 0, size, size)))
+    wall_offset = time.time_ns() - time.monotonic_ns()
+    return Profile(
+        samples=tuple(samples),
+        time_ns=started_ns,
+        duration_ns=duration_ns,
+        processes=tuple(
+            _process(process, known[process.process], driver_bytes or {})
+            for process in snapshot.processes
+            if process.process in known
+        ),
+        failures=tuple(
+            _failure(failure, known, resolve, index, wall_offset) for failure in snapshot.failures
+        ),
+        completeness={
+            **completeness,
+            **{count.value: number for count, number in snapshot.counters.items()},
+        },
+        about=about,
+    )
+
+
+def _labels(
+    known: Mapping[ProcessId, Process], process: ProcessId, call: str, kind: str, device: int
+) -> Labels:
+    found = known.get(process)
+    labels = {
+        "pid": str(process.pid),
+        "comm": found.comm if found else "",
+        "call": call,
+        "kind": kind,
+        "device": "unknown" if device == UNKNOWN_DEVICE else str(device),
+    }
+    return tuple(sorted((key, value) for key, value in labels.items() if value))
+
+
+def _sample(aggregate: Aggregate, known: Mapping[ProcessId, Process], resolve: Resolve) -> Sample:
+    key = aggregate.key
+    return Sample(
+        stack=_OVERFLOW if key.stack == OVERFLOW_STACK else resolve(key.stack),
+        labels=_labels(known, key.process, key.call, key.kind.value, key.device),
+        values=Values(
+            aggregate.alloc_count,
+            aggregate.alloc_bytes,
+            aggregate.inuse_count,
+            aggregate.inuse_bytes,
+            aggregate.peak_bytes,
+        ),
+    )
+
+
+def _process(
+    process: ProcessSnapshot, found: Process, driver_bytes: Mapping[ProcessId, int]
+) -> ProcessInfo:
+    return ProcessInfo(
+        pid=process.process.pid,
+        comm=found.comm,
+        command=found.command,
+        started=found.started,
+        ended=found.ended,
+        end_reason=found.end_reason,
+        in_use=process.gpu.in_use,
+        peak=process.gpu.peak,
+        pinned_in_use=process.pinned.in_use,
+        pinned_peak=process.pinned.peak,
+        driver=driver_bytes.get(process.process),
+    )
+
+
+def _failure(
+    failure: LedgerFailure,
+    known: Mapping[ProcessId, Process],
+    resolve: Resolve,
+    index: Mapping[AggregateKey, int],
+    wall_offset: int,
+) -> Failure:
+    memory = failure.memory
+    return Failure(
+        time_ns=failure.time_ns + wall_offset,
+        labels=_labels(known, failure.process, failure.call, failure.kind.value, failure.device),
+        error=failure.error,
+        requested=failure.requested,
+        free=memory.free if memory else None,
+        total=memory.total if memory else None,
+        in_use=failure.in_use if failure.kind.on_gpu else failure.pinned_in_use,
+        stack=resolve(failure.stack),
+        live=tuple((index[key], size) for key, size in failure.live if key in index),
+        live_omitted=failure.live_omitted
+        + sum(size for key, size in failure.live if key not in index),
+    )

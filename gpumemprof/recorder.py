@@ -1,0 +1,320 @@
+"""Wires the stages for one machine: probes → processes → stacks → ledger → profile.
+
+No logic of its own beyond the order of things; the command line and the node agent use it alike.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gpumemprof.errors import ProcessGone, RemoteDataError
+from gpumemprof.ledger.decode import NO_STACK, Decoder
+from gpumemprof.ledger.events import ProcessEnded
+from gpumemprof.ledger.ledger import Ledger
+from gpumemprof.ledger.model import LedgerSnapshot, Totals
+from gpumemprof.probe.calls import CALLS, Action
+from gpumemprof.probe.events import (
+    CallEvent,
+    EventReader,
+    EventType,
+    ProcessEvent,
+    StackState,
+)
+from gpumemprof.probe.loader import Options, Probes
+from gpumemprof.process import maps as process_maps
+from gpumemprof.process import procfs
+from gpumemprof.process.gpu import Nvml
+from gpumemprof.process.identity import ProcessId
+from gpumemprof.process.libraries import LibraryProber, installed_libraries
+from gpumemprof.process.table import Process, ProcessTable
+from gpumemprof.profile.build import build
+from gpumemprof.profile.model import Profile
+from gpumemprof.stack.merge import FrameMode
+from gpumemprof.stack.resolver import StackResolver
+
+log = logging.getLogger(__name__)
+
+WAIT_SECONDS = 0.02
+"""How long records may wait in a ring that is nearly empty: the kernel wakes us for full ones."""
+RESCAN_SECONDS = 0.5
+"""How often a process whose address space changed is looked at for new libraries."""
+NOTICE_SECONDS = 0.02
+"""How often a process is looked at while its linker tells of new libraries: imports load many."""
+
+_LOST_STACK = {
+    StackState.RING_FULL: "stack lost: ring full",
+    StackState.NO_BUFFER: "stack lost: no buffer",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RecorderOptions:
+    """What to record and how. ``library_path``: an LD_LIBRARY_PATH to look for libraries first."""
+
+    probe: Options = field(default_factory=Options)
+    frames: FrameMode = FrameMode.MIXED
+    full_names: bool = False
+    library_path: str = ""
+
+
+class Recorder:
+    """Records until closed. Single-threaded: call ``step`` in a loop."""
+
+    def __init__(self, options: RecorderOptions | None = None) -> None:
+        """Raises ProbeError when this machine cannot record."""
+        self.options = options or RecorderOptions()
+        self.started_ns = time.time_ns()
+        self._started = time.monotonic_ns()
+        with contextlib.ExitStack() as stack:
+            self.probes = Probes(self.options.probe)
+            stack.callback(self.probes.close)
+            self.libraries = LibraryProber(self.probes.attach)
+            stack.callback(self.libraries.close)
+            self.processes = ProcessTable()
+            stack.callback(self.processes.close)
+            self.stacks = StackResolver(self.options.frames, full_names=self.options.full_names)
+            stack.callback(self.stacks.close)
+            self.ledger = Ledger()
+            self._decoder = Decoder()
+            self._reader = EventReader(self.probes.layout)
+            self._pending: dict[tuple[int, int], int] = {}
+            self._records = 0
+            self._nvml = Nvml()
+            stack.callback(self._nvml.close)
+            self._driver_at_attach: dict[ProcessId, int] = {}
+            for library in installed_libraries(self.options.library_path):
+                self.libraries.probe_path(library)
+            self._close = stack.pop_all()
+
+    # Which processes
+
+    def add(self, pid: int) -> Process:
+        """Record a process from now on. Raises ProcessGone, RemoteDataError or ProbeError."""
+        process = self.processes.add(pid)
+        held = self._nvml.process_bytes().get(pid, 0)
+        if held:
+            self._driver_at_attach[process.id] = held
+        self.probes.set_process(pid, on=True)
+        self._scan(process)
+        return process
+
+    def add_all(self) -> None:
+        """Record every process that maps a CUDA library; later ones come by themselves."""
+        for pid in procfs.pids():
+            with contextlib.suppress(ProcessGone, RemoteDataError):
+                maps = process_maps.read(pid)
+                if self.libraries.scan(pid, maps):
+                    self.add(pid)
+
+    def add_children(self, pid: int) -> None:
+        """Record the descendants that a process has already; later ones follow by themselves."""
+        for child in procfs.descendants(pid):
+            with contextlib.suppress(ProcessGone, RemoteDataError):
+                self.add(child)
+
+    # The loop
+
+    def step(self, seconds: float = WAIT_SECONDS) -> None:
+        """Wait at most ``seconds`` for records and handle what there is."""
+        self.probes.wait(seconds)
+        self.drain()
+        for process in self.processes.gone():
+            # Its last calls may have arrived between the drain and the look at the pidfds.
+            self.drain()
+            if process.ended is None:
+                self._end(process, time.monotonic_ns(), "exit")
+        self._rescan()
+
+    def drain(self) -> None:
+        """Handle all waiting records."""
+        while True:
+            stacks = self.probes.stacks.drain(self._on_stack, limit=256)
+            events = self.probes.events.drain(self._on_event, limit=1024)
+            self._records += stacks + events
+            if not stacks and not events:
+                return
+
+    def _on_stack(self, record: memoryview) -> None:
+        event = self._reader.stack(record)
+        process = self._known(event.pid, event.start_ns)
+        if process is not None:
+            self._pending[event.tid, event.stack_id] = self.stacks.intern(event, process.id)
+
+    def _on_event(self, record: memoryview) -> None:
+        event = self._reader.event(record)
+        if isinstance(event, ProcessEvent):
+            self._on_process_event(event)
+            return
+        process = self._known(event.pid, event.start_ns)
+        if process is None:
+            return
+        if CALLS[event.call].action is Action.LIBRARY_LOADED:
+            process.mappings_changed = True
+            return
+        stack = self._stack_of(event)
+        for change in self._decoder.decode(event, process.id, stack):
+            self.ledger.apply(change)
+
+    def _stack_of(self, event: CallEvent) -> int:
+        if event.stack_state == StackState.NONE or event.type != EventType.RETURN:
+            return NO_STACK
+        if event.stack_state != StackState.SENT:
+            return self.stacks.note(_LOST_STACK[StackState(event.stack_state)])
+        key = event.tid, event.stack_id
+        stack = self._pending.pop(key, None)
+        if stack is None:
+            # It was sent before this event, but after the last look at the ring of stacks.
+            self.probes.stacks.drain(self._on_stack)
+            stack = self._pending.pop(key, None)
+        return self.stacks.note("stack lost") if stack is None else stack
+
+    def _known(self, pid: int, start_ns: int) -> Process | None:
+        """The process of an event; one that is new becomes known (record_all, forks)."""
+        process = self.processes.get(pid, start_ns)
+        if process is not None:
+            return process
+        stale = next((p for p in self.processes.running if p.id.pid == pid), None)
+        if stale is not None:
+            self._end(stale, time.monotonic_ns(), "exit")
+        process = self.processes.add(pid, start_ns)
+        self._scan(process)
+        return process
+
+    def _on_process_event(self, event: ProcessEvent) -> None:
+        if event.type == EventType.FORK:
+            child = self.processes.add(event.child, event.child_start_ns, event.comm)
+            self._scan(child)
+            return
+        process = self.processes.get(event.pid, event.start_ns)
+        if process is None:
+            return
+        if event.type == EventType.EXEC:
+            self._end(process, event.time_ns, "exec", event.comm)
+        else:
+            self._end(process, event.time_ns, "exit")
+
+    def _end(self, process: Process, time_ns: int, reason: str, comm: str = "") -> None:
+        self.ledger.apply(ProcessEnded(process.id, time_ns, reason))
+        self._decoder.forget(process.id)
+        self.stacks.forget(process.id)
+        if reason == "exec":
+            self._scan(self.processes.executed(process, comm))
+        else:
+            self.processes.end(process, reason)
+            self.probes.forget_process(process.id.pid)
+
+    # Libraries
+
+    def _rescan(self) -> None:
+        now = time.monotonic()
+        for process in self.processes.running:
+            age = now - process.scanned_at
+            if process.mappings_changed and age >= NOTICE_SECONDS:
+                self._scan(process)
+            elif age >= RESCAN_SECONDS:
+                process.scanned_at = now
+                if procfs.virtual_size(process.id.pid) != process.size:
+                    self._scan(process)
+
+    def _scan(self, process: Process) -> None:
+        """Look at the mappings of a process: probe its libraries, find its interpreter."""
+        pid = process.id.pid
+        process.mappings_changed = False
+        process.scanned_at = time.monotonic()
+        process.size = procfs.virtual_size(pid)
+        try:
+            maps = process_maps.read(pid)
+        except (ProcessGone, RemoteDataError) as error:
+            log.debug("process %d: %s", pid, error)
+            return
+        self.libraries.scan(pid, maps)
+        target = self.stacks.update(process.id, maps)
+        if target is not None:
+            self.probes.set_python(pid, target)
+
+    # Results
+
+    @property
+    def records(self) -> int:
+        """Records read from the rings so far."""
+        return self._records
+
+    def totals(self) -> Totals:
+        """What is held now, for a live line."""
+        return self.ledger.totals()
+
+    def lost(self) -> int:
+        """Events and stacks that the kernel could not deliver."""
+        counters = self.probes.counters()
+        return counters["events_lost"] + counters["stacks_lost"] + counters["stack_no_buffer"]
+
+    def completeness(self) -> dict[str, int]:
+        """Every counter of what was lost, cut or not resolved, by name."""
+        counters = self.probes.counters()
+        told = ("events", "stacks")
+        return {
+            **{name: n for name, n in counters.items() if name not in told},
+            **self.stacks.counters(),
+            "calls_unreadable": self._decoder.unreadable,
+            "processes_forgotten": self.processes.forgotten,
+            "libraries_not_probed": len(self.libraries.problems),
+        }
+
+    def about(self) -> Mapping[str, str]:
+        """How this recording was made, for the header."""
+        return {
+            "loader": f"libbpf {self.probes.libbpf.version}",
+            "attach": self.probes.mode.value,
+            "kernel": Path("/proc/sys/kernel/osrelease").read_text().strip(),
+            "libraries": ", ".join(sorted(file.path for file in self.libraries.probed)),
+        }
+
+    def profile(self, about: Mapping[str, str] | None = None) -> Profile:
+        """What was recorded so far; ``about`` adds to the header."""
+        self.drain()
+        snapshot = self.ledger.snapshot()
+        driver = self._driver_bytes()
+        return build(
+            snapshot,
+            list(self.processes.all),
+            self.stacks.resolve,
+            started_ns=self.started_ns,
+            duration_ns=time.monotonic_ns() - self._started,
+            completeness=self.completeness(),
+            about={**self.about(), **(about or {})},
+            driver_bytes=driver,
+            before_attach=self._before_attach(snapshot, driver),
+        )
+
+    def _driver_bytes(self) -> dict[ProcessId, int]:
+        used = self._nvml.process_bytes()
+        return {p.id: used[p.id.pid] for p in self.processes.running if p.id.pid in used}
+
+    def _before_attach(
+        self, snapshot: LedgerSnapshot, driver: Mapping[ProcessId, int]
+    ) -> dict[ProcessId, int]:
+        """What processes still hold from before they were recorded, at most: what the driver
+        attributes to them beyond what was seen, contexts and code included."""
+        seen = {process.process: process.gpu.in_use for process in snapshot.processes}
+        return {
+            process: min(held, max(0, driver[process] - seen.get(process, 0)))
+            for process, held in self._driver_at_attach.items()
+            if process in driver
+        }
+
+    def close(self) -> None:
+        """Detach and free everything."""
+        self._close.close()
+
+    def __enter__(self) -> Recorder:
+        """Nothing to do: it records already."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Detach."""
+        self.close()

@@ -1,0 +1,303 @@
+"""One recording from the command line: start, follow, end, write, tell."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+
+from gpumemprof import __version__
+from gpumemprof.errors import GpumemprofError, ProbeError, ProcessGone, RemoteDataError, UsageError
+from gpumemprof.process import procfs
+from gpumemprof.process.elf import EM_X86_64, ElfFile
+from gpumemprof.process.launch import Command
+from gpumemprof.profile import folded, pprof, speedscope
+from gpumemprof.profile.model import Profile
+from gpumemprof.recorder import Recorder, RecorderOptions
+from gpumemprof.report import units
+from gpumemprof.report.table import render
+
+FORMATS = {
+    "pprof": "gpumemprof.pb.gz",
+    "folded": "gpumemprof.folded",
+    "speedscope": "gpumemprof.speedscope.json",
+}
+"""Format → default file name."""
+
+_ENCODERS: dict[str, Callable[[Profile], bytes]] = {
+    "pprof": pprof.encode,
+    "folded": lambda profile: folded.encode(profile).encode(),
+    "speedscope": lambda profile: speedscope.encode(profile).encode(),
+}
+_LIVE_SECONDS = 0.5
+_SETTLE_SECONDS = 0.05
+"""After a command's end: the time for the kernel to tell its last events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked for on the command line."""
+
+    options: RecorderOptions
+    pids: tuple[int, ...] = ()
+    everything: bool = False
+    command: tuple[str, ...] = ()
+    duration: float | None = None
+    output: Path = Path(FORMATS["pprof"])
+    form: str = "pprof"
+    limit: int = 15
+    invoked: str = ""
+
+
+def run(request: Request) -> int:
+    """Record as asked; returns the exit code. Raises GpumemprofError for what cannot work."""
+    _require_privileges()
+    if not _is_writable(request.output):
+        _say(f"warning: {request.output} cannot be written; the profile will go elsewhere")
+    with contextlib.ExitStack() as stack:
+        recorder = stack.enter_context(Recorder(request.options))
+        stops = stack.enter_context(_stop_signals())
+        command = _begin(recorder, request)
+        if command is not None:
+            stack.callback(command.close)
+        _loop(recorder, request, command, stops)
+        profile = recorder.profile({"version": __version__, "command": request.invoked})
+    written = write(profile, request.output, request.form)
+    _tell(profile, request, written)
+    code = 0 if written == request.output else 1
+    return _exit_code(command, request, stops) or code
+
+
+def _require_privileges() -> None:
+    if os.geteuid() != 0:
+        raise ProbeError("recording needs root (or run it in a privileged container)")
+    if not procfs.in_initial_pid_namespace():
+        raise ProbeError(
+            "this is not the host's pid namespace, so processes cannot be told apart; "
+            "run the container with the host's (docker: --pid=host, Kubernetes: hostPID: true)"
+        )
+
+
+def _begin(recorder: Recorder, request: Request) -> Command | None:
+    if request.command:
+        command = Command(request.command)
+        try:
+            recorder.add(command.pid)
+            command.go()
+        except BaseException:
+            command.close()
+            raise
+        return command
+    if request.everything:
+        recorder.add_all()
+        return None
+    for pid in request.pids:
+        check_process(pid)
+    for pid in request.pids:
+        recorder.add(pid)
+        recorder.add_children(pid)
+    return None
+
+
+def check_process(pid: int) -> None:
+    """Raises UsageError when a process cannot be recorded, with the reason."""
+    try:
+        stat_ = procfs.read_stat(pid)
+    except ProcessGone:
+        raise UsageError(f"there is no process {pid}") from None
+    if stat_.state == "Z":
+        raise UsageError(f"process {pid} ({stat_.comm}) has ended already")
+    try:
+        with contextlib.closing(ElfFile.open(f"/proc/{pid}/exe")) as elf:
+            machine = elf.machine
+    except RemoteDataError as error:
+        if not procfs.read_command(pid):
+            raise UsageError(f"process {pid} ({stat_.comm}) is a kernel thread") from None
+        raise UsageError(
+            f"process {pid} ({stat_.comm}) is no 64-bit x86-64 program: {error}"
+        ) from None
+    if machine != EM_X86_64:
+        raise UsageError(f"process {pid} ({stat_.comm}) is a program for another architecture")
+
+
+class _Stops:
+    """How often the user asked to stop."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.last = 0
+
+    def handle(self, number: int, _frame: FrameType | None) -> None:
+        self.asked += 1
+        self.last = number
+
+
+@contextlib.contextmanager
+def _stop_signals() -> Iterator[_Stops]:
+    stops = _Stops()
+    old = {
+        number: signal.signal(number, stops.handle) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield stops
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def _loop(recorder: Recorder, request: Request, command: Command | None, stops: _Stops) -> None:
+    """Until the command or the processes ended, the time is over, or the user stops it."""
+    began = time.monotonic()
+    live = _LiveLine(recorder)
+    passed_on = 0
+    while True:
+        recorder.step()
+        live.show()
+        if request.duration is not None and time.monotonic() - began >= request.duration:
+            break
+        if stops.asked > passed_on:
+            # A terminal sends Ctrl-C to the command as well: it ends in its own way, and the
+            # recording with it. A second one does not wait.
+            if command is None or passed_on:
+                break
+            passed_on = stops.asked
+            if stops.last == signal.SIGTERM or not _in_foreground():
+                command.send(stops.last)
+        if command is not None:
+            if command.poll() is not None:
+                recorder.step(_SETTLE_SECONDS)
+                break
+        elif request.pids and not recorder.processes.running:
+            break
+    live.clear()
+
+
+def _in_foreground() -> bool:
+    """Whether the terminal's Ctrl-C reaches our process group, and so the command."""
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except (OSError, ValueError):
+        return False
+
+
+def _exit_code(command: Command | None, request: Request, stops: _Stops) -> int:
+    if command is None:
+        return 0
+    while (code := command.poll()) is None:
+        if stops.asked > 1:
+            command.send(signal.SIGTERM)
+            stops.asked = 0
+        time.sleep(0.02)
+    return code
+
+
+class _LiveLine:
+    """One line on the terminal that says what goes on; nothing where there is no terminal."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._on = sys.stderr.isatty()
+        self._next = 0.0
+
+    def show(self) -> None:
+        now = time.monotonic()
+        if not self._on or now < self._next:
+            return
+        self._next = now + _LIVE_SECONDS
+        totals = self._recorder.totals()
+        lost = self._recorder.lost()
+        text = (
+            f"recording {len(self._recorder.processes.running)} processes: "
+            f"{units.size(totals.gpu_in_use)} in use, {self._recorder.records:,} records"
+            + (f", {lost:,} lost" if lost else ", none lost")
+        )
+        sys.stderr.write(f"\r{text}\x1b[K")
+        sys.stderr.flush()
+
+    def clear(self) -> None:
+        if self._on:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def _is_writable(output: Path) -> bool:
+    if str(output) == "-":
+        return True
+    target = output if output.exists() else output.parent
+    return not output.is_dir() and os.access(target, os.W_OK)
+
+
+def write(profile: Profile, output: Path, form: str) -> Path:
+    """Write the profile; returns where it went: ``output``, or a file in the temporary directory
+    where that could not be written. Raises UsageError when neither can."""
+    data = _ENCODERS[form](profile)
+    if str(output) == "-":
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return output
+    try:
+        _write_file(output, data)
+    except OSError as error:
+        return _write_elsewhere(output, form, data, error.strerror or str(error))
+    return output
+
+
+def _write_file(output: Path, data: bytes) -> None:
+    try:
+        special = not stat.S_ISREG(output.stat().st_mode)
+    except FileNotFoundError:
+        special = False
+    if special:
+        output.write_bytes(data)
+        return
+    # Whole or not at all; a link that someone put there is replaced, not followed.
+    descriptor, name = tempfile.mkstemp(prefix=".gpumemprof-", dir=output.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(name).chmod(0o666 & ~umask)
+        Path(name).replace(output)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
+
+
+def _write_elsewhere(output: Path, form: str, data: bytes, why: str) -> Path:
+    try:
+        descriptor, name = tempfile.mkstemp(prefix="gpumemprof-", suffix="-" + FORMATS[form])
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise UsageError(
+            f"the profile cannot be written to {output} ({why}) nor to a temporary file ({error})"
+        ) from None
+    _say(f"{output} cannot be written ({why}); the profile is in {name}")
+    return Path(name)
+
+
+def _tell(profile: Profile, request: Request, written: Path) -> None:
+    to_stdout = str(written) == "-"
+    console = Console(stderr=to_stdout, highlight=False)
+    if not profile.samples and not profile.failures:
+        _say("no GPU memory was allocated while recording; `gpumemprof doctor` tells what is seen")
+    with contextlib.suppress(GpumemprofError):
+        render(profile, console, sort="inuse", limit=request.limit, stacks=False)
+    if not to_stdout:
+        console.print(f"\nprofile: {written}", soft_wrap=True, markup=False)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"gpumemprof: {text}\n")

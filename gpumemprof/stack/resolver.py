@@ -1,0 +1,245 @@
+"""From captured stacks to stack ids, and from ids to frames.
+
+A captured stack is unwound as it arrives, and its Python code objects are read at once, since they
+may be gone later. What remains is small: places in files and Python frames. Native symbols are
+looked up only when frames are asked for, off the path of the events.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+
+from gpumemprof.errors import GpumemprofError
+from gpumemprof.probe.events import PythonState, StackEvent
+from gpumemprof.process.identity import ProcessId
+from gpumemprof.process.maps import Maps
+from gpumemprof.stack.frames import Frame, Stack
+from gpumemprof.stack.merge import FrameMode, NativeFrame, merge
+from gpumemprof.stack.python.frames import PythonFrames, Run, unpack
+from gpumemprof.stack.python.interpreter import Interpreter, InterpreterFinder
+from gpumemprof.stack.python.memory import ProcessMemory
+from gpumemprof.stack.symbols import Symbolizer
+from gpumemprof.stack.unwind import (
+    FileCache,
+    ProcessImage,
+    Registers,
+    UnwindEnd,
+    Unwinder,
+    Unwound,
+)
+
+log = logging.getLogger(__name__)
+
+_REFRESH_SECONDS = 0.01
+_MAX_STACKS = 1 << 20
+"""Distinct stacks that are kept; more are told as one note."""
+
+
+@dataclass(slots=True)
+class _RawStack:
+    """A stack before it has symbols. ``places``: (code file id, address in it), leaf first."""
+
+    places: tuple[tuple[int, int], ...]
+    pcs: tuple[int, ...]
+    evaluates: tuple[bool, ...]
+    runs: tuple[Run, ...]
+    interpreter: str
+    notes: tuple[Frame, ...]
+
+
+@dataclass(slots=True)
+class _Tracked:
+    """What is known of one process."""
+
+    image: ProcessImage
+    unwinder: Unwinder
+    interpreter: Interpreter | None = None
+    python: PythonFrames | None = None
+    memory: ProcessMemory | None = None
+    known: dict[tuple[object, ...], int] = field(default_factory=dict)
+
+
+class _RefreshOnMiss:
+    """Reads the mappings again when an address is in none, since libraries are loaded at any
+    time; not more often than it may help."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def __call__(self, image: ProcessImage) -> None:
+        now = time.monotonic()
+        if now >= self._next:
+            with contextlib.suppress(GpumemprofError):  # it ended: what is known stays
+                image.refresh()
+            self._next = time.monotonic() + _REFRESH_SECONDS
+
+
+def _native_frames(raw: _RawStack, frames: list[Frame]) -> Iterator[NativeFrame]:
+    evaluates = raw.evaluates or (False,) * len(frames)
+    for frame, loop in zip(frames, evaluates, strict=True):
+        inside = bool(raw.interpreter) and frame.module == raw.interpreter
+        yield NativeFrame(frame, evaluates=loop, interpreter=inside)
+
+
+def _python_counts(tracked: _Tracked) -> dict[str, int]:
+    if tracked.python is None:
+        return {}
+    return {f"python_{name}": number for name, number in asdict(tracked.python.counts).items()}
+
+
+class StackResolver:
+    """Stacks of all processes. Ids are never reused; 0 is the stack of nothing."""
+
+    def __init__(self, mode: FrameMode = FrameMode.MIXED, *, full_names: bool = False) -> None:
+        self._mode = mode
+        self._files = FileCache()
+        self._symbolizer = Symbolizer(self._files, full_names=full_names)
+        self._finder = InterpreterFinder()
+        self._tracked: dict[ProcessId, _Tracked] = {}
+        self._raw: dict[int, _RawStack] = {}
+        self._resolved: dict[int, Stack] = {0: ()}
+        self._notes: dict[str, int] = {}
+        self._next = 1
+        self._counts: Counter[str] = Counter()
+
+    def update(self, process: ProcessId, maps: Maps) -> Mapping[str, int] | None:
+        """The mappings of a process changed. Returns what the kernel is to be told of its
+        interpreter, the first time one is found."""
+        tracked = self._tracked.get(process)
+        if tracked is None:
+            image = ProcessImage(process.pid, self._files, maps=maps, on_miss=_RefreshOnMiss())
+            tracked = self._tracked[process] = _Tracked(image, Unwinder(image))
+        else:
+            tracked.image.refresh(maps)
+        if tracked.interpreter is not None:
+            return None
+        try:
+            found = self._finder.find(process.pid, maps)
+            if found is None:
+                return None
+            tracked.memory = ProcessMemory(process.pid)
+        except GpumemprofError as error:
+            self._counts["python_unsupported"] += 1
+            log.warning("process %d: its Python frames cannot be read: %s", process.pid, error)
+            return None
+        tracked.interpreter = found
+        tracked.python = PythonFrames(tracked.memory, found.layout, found.code_type, found.none)
+        return asdict(found.target)
+
+    def forget(self, process: ProcessId) -> None:
+        """The process ended; its stacks stay."""
+        tracked = self._tracked.pop(process, None)
+        if tracked is None:
+            return
+        self._gather(tracked)
+        tracked.image.close()
+        if tracked.memory is not None:
+            tracked.memory.close()
+
+    def note(self, text: str) -> int:
+        """The id of the stack that consists of a note."""
+        found = self._notes.get(text)
+        if found is None:
+            found = self._notes[text] = self._new_id()
+            self._resolved[found] = (Frame.note(text),)
+        return found
+
+    def intern(self, event: StackEvent, process: ProcessId) -> int:
+        """The id of a captured stack; equal stacks of one process have equal ids."""
+        tracked = self._tracked.get(process)
+        if tracked is None:
+            return self.note("process not found")
+        unwound = tracked.unwinder.unwind(Registers(*event.registers), event.window)
+        key = (
+            tracked.image.generation,
+            unwound.pcs,
+            unwound.end,
+            event.python_state,
+            event.python_frames,
+        )
+        known = tracked.known.get(key)
+        if known is not None:
+            return known
+        if len(self._raw) >= _MAX_STACKS:
+            self._counts["stacks_full"] += 1
+            return self.note("too many different stacks")
+        number = tracked.known[key] = self._new_id()
+        self._raw[number] = self._freeze(tracked, event, unwound)
+        return number
+
+    def _new_id(self) -> int:
+        number, self._next = self._next, self._next + 1
+        return number
+
+    def _freeze(self, tracked: _Tracked, event: StackEvent, unwound: Unwound) -> _RawStack:
+        places = tuple(tracked.image.locate(pc) or (0, pc) for pc in unwound.lookups)
+        runs: tuple[Run, ...] = ()
+        interpreter = tracked.interpreter
+        if tracked.python is not None and event.python_frames:
+            runs = tuple(
+                tracked.python.resolve(
+                    unpack(event.python_frames),
+                    truncated=event.python_state == PythonState.TRUNCATED,
+                    unreadable=event.python_state == PythonState.UNREADABLE,
+                )
+            )
+        evaluates: tuple[bool, ...] = ()
+        if interpreter is not None:
+            evaluates = tuple(interpreter.evaluates(pc) for pc in unwound.lookups)
+        return _RawStack(
+            places,
+            unwound.lookups,
+            evaluates,
+            runs,
+            interpreter.module if interpreter is not None else "",
+            tuple(self._end_notes(event, unwound)),
+        )
+
+    def _end_notes(self, event: StackEvent, unwound: Unwound) -> list[Frame]:
+        if unwound.end.complete:
+            return []
+        if unwound.end is UnwindEnd.WINDOW_CUT and event.window_full:
+            self._counts["stacks_truncated"] += 1
+            return [Frame.note("stack truncated")]
+        self._counts["unwind_failed"] += 1
+        detail = f": {unwound.detail}" if unwound.detail else ""
+        return [Frame.note(f"unwind failed: {unwound.end.value}{detail}")]
+
+    def resolve(self, number: int) -> Stack:
+        """The frames of an id. Raises KeyError for an id that was never given out."""
+        known = self._resolved.get(number)
+        if known is not None:
+            return known
+        raw = self._raw[number]
+        native = self._symbolizer.frames(raw.places)
+        merged = merge(
+            [*_native_frames(raw, native), *map(NativeFrame, raw.notes)],
+            raw.runs,
+            self._mode,
+        )
+        self._resolved[number] = merged
+        return merged
+
+    def counters(self) -> dict[str, int]:
+        """What could not be resolved, by name."""
+        totals = Counter(self._counts)
+        for tracked in self._tracked.values():
+            totals.update(_python_counts(tracked))
+        names = (
+            "unwind_failed", "stacks_truncated", "python_unsupported", "stacks_full",
+            "python_not_code", "python_reused", "python_unreadable", "python_lines_unknown",
+        )  # fmt: skip
+        return {**{name: totals[name] for name in names}, **self._symbolizer.counters()}
+
+    def _gather(self, tracked: _Tracked) -> None:
+        self._counts.update(_python_counts(tracked))
+
+    def close(self) -> None:
+        """Let go of every process and file."""
+        for process in list(self._tracked):
+            self.forget(process)
