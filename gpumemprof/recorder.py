@@ -43,8 +43,6 @@ WAIT_SECONDS = 0.02
 """How long records may wait in a ring that is nearly empty: the kernel wakes us for full ones."""
 RESCAN_SECONDS = 0.5
 """How often a process whose address space changed is looked at for new libraries."""
-NOTICE_SECONDS = 0.02
-"""How often a process is looked at while its linker tells of new libraries: imports load many."""
 
 _LOST_STACK = {
     StackState.RING_FULL: "stack lost: ring full",
@@ -213,11 +211,11 @@ class Recorder:
     def _rescan(self) -> None:
         now = time.monotonic()
         for process in self.processes.running:
-            age = now - process.scanned_at
-            if process.mappings_changed and age >= NOTICE_SECONDS:
-                self._scan(process)
-            elif age >= RESCAN_SECONDS:
-                process.scanned_at = now
+            if process.mappings_changed:
+                if process.pace.ready:
+                    self._scan(process)
+            elif now - process.looked_at >= RESCAN_SECONDS:
+                process.looked_at = now
                 if procfs.virtual_size(process.id.pid) != process.size:
                     self._scan(process)
 
@@ -225,17 +223,17 @@ class Recorder:
         """Look at the mappings of a process: probe its libraries, find its interpreter."""
         pid = process.id.pid
         process.mappings_changed = False
-        process.scanned_at = time.monotonic()
-        process.size = procfs.virtual_size(pid)
-        try:
-            maps = process_maps.read(pid)
-        except (ProcessGone, RemoteDataError) as error:
-            log.debug("process %d: %s", pid, error)
-            return
-        self.libraries.scan(pid, maps)
-        target = self.stacks.update(process.id, maps)
-        if target is not None:
-            self.probes.set_python(pid, target)
+        with process.pace:
+            process.size = procfs.virtual_size(pid)
+            try:
+                maps = process_maps.read(pid)
+            except (ProcessGone, RemoteDataError) as error:
+                log.debug("process %d: %s", pid, error)
+                return
+            self.libraries.scan(pid, maps)
+            target = self.stacks.update(process.id, maps)
+            if target is not None:
+                self.probes.set_python(pid, target)
 
     # Results
 

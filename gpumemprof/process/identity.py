@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-
 NS_PER_TICK = 10_000_000
 """A clock tick of ``/proc/PID/stat`` (USER_HZ is 100 on every Linux port), in nanoseconds."""
 

@@ -7,11 +7,12 @@ import os
 import select
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpumemprof.errors import ProcessGone
 from gpumemprof.process import procfs
 from gpumemprof.process.identity import ProcessId, whole_ticks
+from gpumemprof.process.pace import Pace
 
 MAX_ENDED = 4096
 """Ended processes that are remembered for the report; older ones are forgotten and counted."""
@@ -31,8 +32,10 @@ class Process:
     """Address space in pages when its mappings were last looked at."""
     mappings_changed: bool = True
     """A library may have been mapped since."""
-    scanned_at: float = 0.0
-    """Monotonic seconds of the last look at its mappings."""
+    looked_at: float = 0.0
+    """Monotonic seconds of the last look at its size."""
+    pace: Pace = field(default_factory=Pace)
+    """Of looks at its mappings while its linker tells of new libraries: imports load many."""
 
 
 class ProcessTable:

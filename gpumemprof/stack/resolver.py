@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -18,6 +17,7 @@ from gpumemprof.errors import GpumemprofError
 from gpumemprof.probe.events import PythonState, StackEvent
 from gpumemprof.process.identity import ProcessId
 from gpumemprof.process.maps import Maps
+from gpumemprof.process.pace import Pace
 from gpumemprof.stack.frames import Frame, Stack
 from gpumemprof.stack.merge import FrameMode, NativeFrame, merge
 from gpumemprof.stack.python.frames import PythonFrames, Run, unpack
@@ -35,7 +35,6 @@ from gpumemprof.stack.unwind import (
 
 log = logging.getLogger(__name__)
 
-_REFRESH_SECONDS = 0.01
 _MAX_STACKS = 1 << 20
 """Distinct stacks that are kept; more are told as one note."""
 
@@ -69,14 +68,13 @@ class _RefreshOnMiss:
     time; not more often than it may help."""
 
     def __init__(self) -> None:
-        self._next = 0.0
+        self._pace = Pace()
 
     def __call__(self, image: ProcessImage) -> None:
-        now = time.monotonic()
-        if now >= self._next:
-            with contextlib.suppress(GpumemprofError):  # it ended: what is known stays
+        if self._pace.ready:
+            # If the process ended, what is known stays.
+            with self._pace, contextlib.suppress(GpumemprofError):
                 image.refresh()
-            self._next = time.monotonic() + _REFRESH_SECONDS
 
 
 def _native_frames(raw: _RawStack, frames: list[Frame]) -> Iterator[NativeFrame]:
@@ -191,6 +189,9 @@ class StackResolver:
         evaluates: tuple[bool, ...] = ()
         if interpreter is not None:
             evaluates = tuple(interpreter.evaluates(pc) for pc in unwound.lookups)
+            if event.python_state == PythonState.NOT_PYTHON and any(evaluates):
+                # Captured in the moment between the start of the interpreter and our finding it.
+                self._counts["python_found_late"] += 1
         return _RawStack(
             places,
             unwound.lookups,
@@ -231,7 +232,8 @@ class StackResolver:
         for tracked in self._tracked.values():
             totals.update(_python_counts(tracked))
         names = (
-            "unwind_failed", "stacks_truncated", "python_unsupported", "stacks_full",
+            "unwind_failed", "stacks_truncated", "python_unsupported", "python_found_late",
+            "stacks_full",
             "python_not_code", "python_reused", "python_unreadable", "python_lines_unknown",
         )  # fmt: skip
         return {**{name: totals[name] for name in names}, **self._symbolizer.counters()}
