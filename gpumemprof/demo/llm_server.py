@@ -259,4 +259,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except CudaError as error:
+        sys.exit(str(error))
