@@ -40,6 +40,10 @@ VERBS: dict[str, Verb] = {
 """Adding a verb is adding a row. A verb whose module is not installed is not shown."""
 
 
+class _ReaderLeft(Exception):
+    """Whoever read our output closed it."""
+
+
 class _Verbs(click.Group):
     """Loads a verb's module only when that verb is used: ``--help`` stays fast, and a verb whose
     dependencies are missing does not break the others."""
@@ -61,6 +65,14 @@ class _Verbs(click.Group):
             ) from error
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError as error:  # click would end the program with success
+            raise _ReaderLeft from error
+        return result
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -86,7 +98,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _use_any_encoding()
     try:
         code = cli.main(arguments, prog_name=PROGRAM, standalone_mode=False)
-        sys.stdout.flush()
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -95,9 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{PROGRAM}: {error}", file=sys.stderr)
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        print(file=sys.stderr)
         return 128 + signal.SIGINT
-    except BrokenPipeError:
+    except _ReaderLeft:
         # The interpreter flushes standard output once more when it ends: give it a place.
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

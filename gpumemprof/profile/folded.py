@@ -17,9 +17,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from gpumemprof.errors import UsageError
 from gpumemprof.profile.model import Profile
+from gpumemprof.profile.numbering import FrameNumbers
 from gpumemprof.profile.text import printable, short_path, valid_utf8
-from gpumemprof.profile.weighted import weighted
+from gpumemprof.profile.weighted import TYPE_NAMES, weighted
 from gpumemprof.stack.frames import Frame, FrameKind
 
 MAX_LINE = 60_000
@@ -36,12 +38,16 @@ def encode(profile: Profile, sample_type: str = "inuse_space") -> str:
     pinned host memory under its own root frame. Raises UsageError for an unknown type and for
     negative values."""
     lines: Counter[str] = Counter()
-    names: dict[Frame, str] = {}
-    for frames, value in weighted(profile, sample_type):
-        for frame in frames:
-            if frame not in names:
-                names[frame] = frame_text(frame)
-        lines[_line([names[frame] for frame in frames])] += value
+    if sample_type not in TYPE_NAMES:
+        raise UsageError(f"there is no sample type {sample_type!r}: use {', '.join(TYPE_NAMES)}")
+    column = TYPE_NAMES.index(sample_type)
+    numbers = FrameNumbers()
+    names: list[str] = []
+    for frames, values in weighted(profile):
+        if values[column]:
+            stack = [numbers.number(frame) for frame in frames]
+            names += [frame_text(frame) for frame in numbers.frames[len(names) :]]
+            lines[_line([names[number] for number in stack])] += values[column]
     return "".join(f"{line} {value}\n" for line, value in sorted(lines.items()))
 
 

@@ -26,7 +26,9 @@ class Values(NamedTuple):
 
     def plus(self, other: Values) -> Values:
         """The element-wise sum."""
-        return Values(*(a + b for a, b in zip(self, other, strict=True)))
+        a, b, c, d, e = self
+        f, g, h, i, j = other
+        return Values(a + f, b + g, c + h, d + i, e + j)
 
 
 SAMPLE_TYPES: tuple[tuple[str, str], ...] = (

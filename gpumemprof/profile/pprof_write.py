@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpumemprof.profile import pprof_comments, pprof_pb2
 from gpumemprof.profile.model import SAMPLE_TYPES, Profile
+from gpumemprof.profile.numbering import FrameNumbers
 from gpumemprof.profile.text import valid_utf8
 from gpumemprof.stack.frames import Frame, FrameKind, Stack
 
@@ -25,11 +26,7 @@ class _Writer:
         self._strings: dict[str, int] = {}
         self._mappings: dict[str, int] = {}
         self._functions: dict[tuple[str, FrameKind, str, str], int] = {}
-        self._locations: dict[Frame, int] = {}
-        # Profiles share frame and stack objects: looking an object up by identity is several
-        # times faster than hashing it. The profile keeps them alive, so no identity is reused.
-        self._location_of_object: dict[int, int] = {}
-        self._stack_of_object: dict[int, list[int]] = {}
+        self._locations = FrameNumbers()
         self._string("")
         for name, unit in SAMPLE_TYPES:
             self.message.sample_type.add(type=self._string(name), unit=self._string(unit))
@@ -50,26 +47,13 @@ class _Writer:
         return self._strings.setdefault(text, len(self._strings))
 
     def _stack(self, stack: Stack) -> list[int]:
-        known = self._stack_of_object.get(id(stack))
-        if known is None:
-            known = [self._location(frame) for frame in reversed(stack)]
-            known.reverse()
-            self._stack_of_object[id(stack)] = known
-        return known
-
-    def _location(self, frame: Frame) -> int:
-        known = self._location_of_object.get(id(frame))
-        if known is None:
-            known = self._location_of_object[id(frame)] = self._location_by_value(frame)
-        return known
-
-    def _location_by_value(self, frame: Frame) -> int:
-        known = self._locations.get(frame)
-        if known is None:
-            known = self._locations[frame] = len(self._locations) + 1
-            location = self.message.location.add(id=known, mapping_id=self._mapping(frame))
+        ids = [self._locations.number(frame) + 1 for frame in reversed(stack)]
+        ids.reverse()
+        locations = self.message.location
+        for frame in self._locations.frames[len(locations) :]:
+            location = locations.add(id=len(locations) + 1, mapping_id=self._mapping(frame))
             location.line.add(function_id=self._function(frame), line=frame.line)
-        return known
+        return ids
 
     def _mapping(self, frame: Frame) -> int:
         if frame.kind is not FrameKind.NATIVE:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
-from gpumemprof.profile.model import SAMPLE_TYPES, Profile
+from gpumemprof.profile.model import SAMPLE_TYPES, Profile, Values
+from gpumemprof.profile.numbering import FrameNumbers
 from gpumemprof.profile.text import printable, short_path, valid_utf8
 from gpumemprof.profile.weighted import TYPE_NAMES, weighted
 from gpumemprof.stack.frames import Frame, FrameKind
@@ -14,42 +16,46 @@ SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 _UNITS = {"bytes": "bytes", "count": "none"}
 
 
-def encode(profile: Profile, name: str = "gpumemprof") -> str:
-    """The JSON of ``profile``, which opens with the bytes in use; ``name``: its title.
+def encode(profile: Profile, title: str = "gpumemprof") -> str:
+    """The JSON of ``profile``, which opens with the bytes in use; ``title``: of the whole.
 
     Stacks begin with their process; stacks whose value is 0 are left out. Every sample is in it:
     filter by kind before, or see pinned host memory under its own root frame.
     Raises UsageError for negative values."""
-    frames: dict[Frame, int] = {}
-    profiles = [_profile(profile, type_, unit, frames) for type_, unit in SAMPLE_TYPES]
+    numbers = FrameNumbers()
+    stacks: dict[tuple[int, ...], Values] = {}
+    for frames, values in weighted(profile):
+        key = tuple(map(numbers.number, frames))
+        known = stacks.get(key)
+        stacks[key] = values if known is None else known.plus(values)
     return json.dumps(
         {
             "$schema": SCHEMA,
             "exporter": "gpumemprof",
-            "name": printable(name),
+            "name": printable(title),
             "activeProfileIndex": TYPE_NAMES.index("inuse_space"),
-            "shared": {"frames": [_frame(frame) for frame in frames]},
-            "profiles": profiles,
+            "shared": {"frames": [_frame(frame) for frame in numbers.frames]},
+            "profiles": [
+                _profile(name, unit, [(stack, row[column]) for stack, row in stacks.items()])
+                for column, (name, unit) in enumerate(SAMPLE_TYPES)
+            ],
         },
         separators=(",", ":"),
     )
 
 
 def _profile(
-    profile: Profile, sample_type: str, unit: str, frames: dict[Frame, int]
+    sample_type: str, unit: str, stacks: Iterable[tuple[tuple[int, ...], int]]
 ) -> dict[str, Any]:
-    samples: dict[tuple[int, ...], int] = {}
-    for stack, value in weighted(profile, sample_type):
-        key = tuple(frames.setdefault(frame, len(frames)) for frame in stack)
-        samples[key] = samples.get(key, 0) + value
+    held = [(stack, value) for stack, value in stacks if value]
     return {
         "type": "sampled",
         "name": sample_type,
         "unit": _UNITS[unit],
         "startValue": 0,
-        "endValue": sum(samples.values()),
-        "samples": [list(key) for key in samples],
-        "weights": list(samples.values()),
+        "endValue": sum(value for _, value in held),
+        "samples": [stack for stack, _ in held],
+        "weights": [value for _, value in held],
     }
 
 

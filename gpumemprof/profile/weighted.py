@@ -1,33 +1,31 @@
-"""Stacks with a weight each, from the root: what folded text and speedscope are made of."""
+"""Stacks from the root, with their process: what folded text and speedscope are made of."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from gpumemprof.errors import UsageError
-from gpumemprof.profile.model import SAMPLE_TYPES, Profile, Sample
+from gpumemprof.profile.model import SAMPLE_TYPES, Labels, Profile, Sample, Values
 from gpumemprof.stack.frames import Frame
 
 TYPE_NAMES = tuple(name for name, _ in SAMPLE_TYPES)
 
 
-def weighted(profile: Profile, sample_type: str) -> Iterator[tuple[tuple[Frame, ...], int]]:
-    """(frames from the root, value) for each sample whose value is not 0.
+def weighted(profile: Profile) -> Iterator[tuple[tuple[Frame, ...], Values]]:
+    """(frames from the root, values) for each sample.
 
     The first frames are notes that say whose memory it is, because processes must not merge:
     ``namespace/pod`` if the sample has one, then ``comm (pid)`` as far as known, then
     ``[pinned host memory]`` for what is no GPU memory.
-    Raises UsageError for an unknown type, and for negative values, which cannot be drawn."""
-    if sample_type not in TYPE_NAMES:
-        raise UsageError(f"there is no sample type {sample_type!r}: use {', '.join(TYPE_NAMES)}")
-    column = TYPE_NAMES.index(sample_type)
+    Raises UsageError for negative values, which cannot be drawn."""
+    owners: dict[Labels, tuple[Frame, ...]] = {}
     for sample in profile.samples:
-        value = sample.values[column]
-        if value < 0:
+        if min(sample.values) < 0:
             raise UsageError("a profile with negative values (a difference) cannot be drawn")
-        if value:
-            frames = (*_owner(sample), *reversed(sample.stack))
-            yield frames or (Frame.note("no stack"),), value
+        if sample.labels not in owners:
+            owners[sample.labels] = tuple(_owner(sample))
+        frames = (*owners[sample.labels], *reversed(sample.stack))
+        yield frames or (Frame.note("no stack"),), sample.values
 
 
 def _owner(sample: Sample) -> Iterator[Frame]:

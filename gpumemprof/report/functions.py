@@ -15,12 +15,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from gpumemprof.probe.calls import ROWS
-from gpumemprof.profile.model import Profile, Sample, Values
+from gpumemprof.profile.model import Profile, Values
+from gpumemprof.profile.numbering import FrameNumbers
 from gpumemprof.profile.text import short_path
 from gpumemprof.profile.weighted import TYPE_NAMES
 from gpumemprof.stack.frames import Frame, FrameKind, Stack
@@ -55,14 +55,29 @@ class _Key(NamedTuple):
     module: str
 
 
-@dataclass(slots=True)
 class _Sums:
     """What is summed up for one function."""
 
-    by_line: dict[int, Values] = field(default_factory=dict)
-    own: Values = field(default_factory=Values)
-    owns: bool = False
-    internal: bool = True
+    __slots__ = ("beneath_python", "by_line", "of_cuda", "own", "owns")
+
+    def __init__(self, of_cuda: bool) -> None:
+        self.of_cuda = of_cuda
+        self.by_line: dict[int, list[int]] = {}
+        self.own = Values()
+        self.owns = False
+        self.beneath_python = True
+
+    def add(self, line: int, values: Values) -> None:
+        total = self.by_line.get(line)
+        if total is None:
+            self.by_line[line] = list(values)
+            return
+        for column, value in enumerate(values):
+            total[column] += value
+
+    def add_own(self, values: Values) -> None:
+        self.own = self.own.plus(values)
+        self.owns = True
 
 
 def owner(stack: Stack) -> Frame | None:
@@ -89,29 +104,26 @@ def functions(profile: Profile, sort: str = "inuse", by: str = "self") -> list[F
     who called them; the other one decides between equals. Which kinds of memory are counted is
     the caller's choice (profile/merge.py)."""
     column = TYPE_NAMES.index(SORTS[sort])
+    numbers = FrameNumbers()
     sums: dict[_Key, _Sums] = {}
-    keys: dict[Frame, _Key] = {}
-    for sample in _by_stack(profile.samples):
+    of_frame: list[_Sums] = []  # by the frame's number
+    for sample in profile.samples:
         stack, values = sample.stack, sample.values
+        frames = [numbers.number(frame) for frame in stack]
+        for frame in numbers.frames[len(of_frame) :]:
+            key = _Key(frame.kind, frame.name, frame.file, frame.module)
+            of_frame.append(sums.setdefault(key, _Sums(_of_cuda(frame))))
         owned = owner_index(stack)
+        if owned is not None:
+            of_frame[frames[owned]].add_own(values)
         python = any(frame.kind is FrameKind.PYTHON for frame in stack)
-        seen: set[_Key] = set()
-        for index, frame in enumerate(stack):
-            key = keys.get(frame)
-            if key is None:
-                key = keys[frame] = _Key(frame.kind, frame.name, frame.file, frame.module)
-            entry = sums.get(key)
-            if entry is None:
-                entry = sums[key] = _Sums()
-            if index == owned:
-                entry.own = entry.own.plus(values)
-                entry.owns = True
-            if key in seen:
-                continue
-            seen.add(key)
-            entry.by_line[frame.line] = entry.by_line.get(frame.line, Values()).plus(values)
-            if frame.kind is not FrameKind.NATIVE or not (python or _of_cuda(frame)):
-                entry.internal = False
+        seen: set[int] = set()
+        for number, frame in zip(frames, stack, strict=True):
+            entry = of_frame[number]
+            if id(entry) not in seen:
+                seen.add(id(entry))
+                entry.add(frame.line, values)
+                entry.beneath_python &= python
     rows = [_row(key, entry, column) for key, entry in sums.items()]
     first, second = (_self, _total) if by == "self" else (_total, _self)
     rows.sort(
@@ -145,12 +157,8 @@ def _total(row: FunctionRow) -> Values:
 
 
 def _row(key: _Key, sums: _Sums, column: int) -> FunctionRow:
-    total = Values()
-    for values in sums.by_line.values():
-        total = total.plus(values)
-
     def weight(line: int) -> tuple[int, int, int, int]:
-        values = sums.by_line[line]
+        values = Values(*sums.by_line[line])
         return values[column], values.peak_space, values.alloc_space, -line
 
     return FunctionRow(
@@ -159,20 +167,12 @@ def _row(key: _Key, sums: _Sums, column: int) -> FunctionRow:
         file=key.file,
         line=max(sums.by_line, key=weight),
         module=key.module,
-        total=total,
+        total=Values(*map(sum, zip(*sums.by_line.values(), strict=True))),
         self=sums.own,
-        internal=sums.internal and not sums.owns,
+        internal=key.kind is FrameKind.NATIVE
+        and not sums.owns
+        and (sums.beneath_python or sums.of_cuda),
     )
-
-
-def _by_stack(samples: Iterable[Sample]) -> Iterator[Sample]:
-    """Samples summed over processes, calls and devices: each stack is looked at once."""
-    stacks: dict[Stack, Values] = {}
-    for sample in samples:
-        known = stacks.get(sample.stack)
-        stacks[sample.stack] = sample.values if known is None else known.plus(sample.values)
-    for stack, values in stacks.items():
-        yield Sample(stack, (), values)
 
 
 def _of_cuda(frame: Frame) -> bool:
