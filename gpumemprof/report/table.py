@@ -21,9 +21,9 @@ DEFAULT_LIMIT = 20
 LEGEND = "self: its own, with native code beneath it; total: also what it called"
 
 _HELD = {
-    "inuse": ("in use", "Nothing is in use any more: see what was at the peak with --sort peak."),
-    "alloc": ("allocated", "Nothing was allocated while recording."),
-    "peak": ("in use at the peak", "Nothing was in use at any time."),
+    "inuse": ("in use", "nothing is in use, and nothing was at any time"),
+    "alloc": ("allocated", "nothing was allocated while recording"),
+    "peak": ("in use at the peak", "nothing was in use at any time"),
 }
 
 
@@ -52,31 +52,45 @@ def render(
     functions, the failures.
 
     ``sort``: a key of ``functions.SORTS``; ``limit``: rows of each table; ``stacks``: the largest
-    stacks instead of the functions; ``by``: ``self`` or ``total``. GPU memory and pinned host
-    memory have tables of their own and are never added up."""
+    stacks instead of the functions; ``by``: ``self`` or ``total``. Where nothing is in use any
+    more, ``inuse`` shows the peak. GPU memory and pinned host memory have tables of their own and
+    are never added up."""
     print_header(profile, console, limit)
     parts = [("GPU memory", gpu_only(profile))]
     pinned = of_kinds(profile, {PINNED_KIND})
     if pinned.samples:
         parts.append(("Pinned host memory", pinned))
     for title, part in parts:
-        if not part.samples and len(parts) > 1:
-            continue
-        console.print()
-        what, nothing = _HELD[sort]
-        column = TYPE_NAMES.index(SORTS[sort])
-        if not part.total[column]:
-            print_lines(console, [Text(f"{title}: {nothing}")])
-        elif stacks:
-            print_lines(console, [Text(f"{title} {what}, by stack", "bold")])
-            print_stacks(part, console, column, limit)
-        else:
-            print_lines(console, [Text(f"{title} {what}, by function", "bold")])
-            print_lines(console, [Text(LEGEND, "dim")])
-            _print_functions(part, console, sort, limit, by)
+        if part.samples or len(parts) == 1:
+            console.print()
+            _print_part(title, part, console, sort, limit, stacks, by)
     if profile.failures:
         console.print()
         print_failures(profile, console)
+
+
+def _print_part(  # noqa: PLR0917
+    title: str,
+    profile: Profile,
+    console: Console,
+    sort: str,
+    limit: int,
+    stacks: bool,
+    by: str,
+) -> None:
+    what, nothing = _HELD[sort]
+    if sort == "inuse" and not profile.total.inuse_space and profile.total.peak_space:
+        # A program that has ended holds nothing; its reader wants to know what it held.
+        sort, what = "peak", "in use at the peak (nothing is in use any more)"
+    column = TYPE_NAMES.index(SORTS[sort])
+    if not profile.total[column]:
+        print_lines(console, [Text(f"{title}: {nothing}.")])
+    elif stacks:
+        print_lines(console, [Text(f"{title} {what}, by stack", "bold")])
+        print_stacks(profile, console, column, limit)
+    else:
+        print_lines(console, [Text(f"{title} {what}, by function", "bold"), Text(LEGEND, "dim")])
+        _print_functions(profile, console, sort, limit, by)
 
 
 def _print_functions(profile: Profile, console: Console, sort: str, limit: int, by: str) -> None:

@@ -144,8 +144,21 @@ class TestFunctions:
         assert "and 6 more functions with 13.1 GiB of their own (--limit)" in text
 
     def test_a_profile_of_nothing_says_so(self):
-        assert "GPU memory: Nothing is in use any more" in piped(EMPTY)
-        assert "Nothing was allocated while recording" in piped(EMPTY, sort="alloc")
+        assert "GPU memory: nothing is in use, and nothing was at any time." in piped(EMPTY)
+        assert "GPU memory: nothing was allocated while recording." in piped(EMPTY, sort="alloc")
+
+    @pytest.mark.parametrize("stacks", [False, True])
+    def test_of_a_program_that_has_ended_the_peak_is_shown(self, stacks):
+        ended = replace(
+            TRAINING,
+            samples=tuple(
+                replace(sample, values=sample.values._replace(inuse_objects=0, inuse_space=0))
+                for sample in TRAINING.samples
+            ),
+        )
+        text = piped(ended, stacks=stacks)
+        assert "GPU memory in use at the peak (nothing is in use any more), by" in text
+        assert re.search(r"48.0 GiB  68.5%.*\b(KVCache.__init__|cudaMalloc)", text)
 
     def test_jax_is_told_apart_because_its_pool_hides_what_is_inside(self):
         stack = (native("cuMemAlloc_v2", "/x/jaxlib/libjax_common.so"), python("f", 1))
