@@ -60,8 +60,9 @@ class Unwound:
     from the stack pointer of each return address, so one less than ``pcs``. ``bases``: what else
     the result depends on. ``end``, ``detail``: why there are no more. ``missing``: byte offset of
     the word beyond the window that was needed, -1 if none. ``exact``: indices in ``pcs`` that are
-    not preceded by a call (where a signal struck, and the handler's return). ``repeatable``: whether another stack with the
-    same words at ``return_slots`` and the same ``bases`` has the same result.
+    not preceded by a call (where a signal struck, and the handler's return). ``repeatable``:
+    whether another stack with the same words at ``return_slots`` and the same ``bases`` has the
+    same result.
     """
 
     pcs: tuple[int, ...]
