@@ -18,10 +18,10 @@ from collections import Counter
 from collections.abc import Iterable
 
 from gpumemprof.errors import UsageError
-from gpumemprof.profile.model import Profile
+from gpumemprof.profile.model import TYPE_NAMES, Profile
 from gpumemprof.profile.numbering import FrameNumbers
 from gpumemprof.profile.text import printable, short_path, valid_utf8
-from gpumemprof.profile.weighted import TYPE_NAMES, weighted
+from gpumemprof.profile.weighted import weighted
 from gpumemprof.stack.frames import Frame, FrameKind
 
 MAX_LINE = 60_000

@@ -40,6 +40,9 @@ SAMPLE_TYPES: tuple[tuple[str, str], ...] = (
 )
 """pprof sample types (type, unit), in the order of ``Values``."""
 
+TYPE_NAMES: tuple[str, ...] = tuple(name for name, _ in SAMPLE_TYPES)
+"""Their names: ``TYPE_NAMES.index("inuse_space")`` is the column in ``Values``."""
+
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 """Sorted (key, value) pairs: pid, comm, call, kind, device and, in a cluster, namespace, pod,
 container, node."""

@@ -26,15 +26,12 @@ from google.protobuf.message import DecodeError
 
 from gpumemprof.errors import GpumemprofError, UsageError
 from gpumemprof.profile import gzipped, pprof_pb2
-from gpumemprof.profile.model import SAMPLE_TYPES, Profile
+from gpumemprof.profile.model import TYPE_NAMES, Profile
 from gpumemprof.profile.pprof_read import profile_of
 from gpumemprof.profile.pprof_write import message_of
 
 MAX_UNPACKED = 512 << 20
 """Bytes of a profile without gzip that ``decode`` accepts by default."""
-
-ALL_TYPES = tuple(name for name, _ in SAMPLE_TYPES)
-"""Names of the sample types of the model."""
 
 
 def encode(profile: Profile) -> bytes:
@@ -50,7 +47,7 @@ def encode(profile: Profile) -> bytes:
 
 
 def decode(
-    data: bytes, *, required: Collection[str] = ALL_TYPES, max_unpacked: int = MAX_UNPACKED
+    data: bytes, *, required: Collection[str] = TYPE_NAMES, max_unpacked: int = MAX_UNPACKED
 ) -> Profile:
     """The profile in ``data``, gzipped or not, written by ``encode`` or by another program.
 

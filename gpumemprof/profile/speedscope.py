@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from gpumemprof.profile.model import SAMPLE_TYPES, Profile, Values
+from gpumemprof.profile.model import SAMPLE_TYPES, TYPE_NAMES, Profile, Values
 from gpumemprof.profile.numbering import FrameNumbers
 from gpumemprof.profile.text import printable, short_path, valid_utf8
-from gpumemprof.profile.weighted import TYPE_NAMES, weighted
+from gpumemprof.profile.weighted import weighted
 from gpumemprof.stack.frames import Frame, FrameKind
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"

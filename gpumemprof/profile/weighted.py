@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpumemprof.errors import UsageError
-from gpumemprof.profile.model import SAMPLE_TYPES, Labels, Profile, Sample, Values
+from gpumemprof.profile.model import Labels, Profile, Sample, Values
 from gpumemprof.stack.frames import Frame
-
-TYPE_NAMES = tuple(name for name, _ in SAMPLE_TYPES)
 
 
 def weighted(profile: Profile) -> Iterator[tuple[tuple[Frame, ...], Values]]:

@@ -19,10 +19,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gpumemprof.probe.calls import ROWS
-from gpumemprof.profile.model import Profile, Values
+from gpumemprof.profile.model import TYPE_NAMES, Profile, Values
 from gpumemprof.profile.numbering import FrameNumbers
 from gpumemprof.profile.text import short_path
-from gpumemprof.profile.weighted import TYPE_NAMES
 from gpumemprof.stack.frames import Frame, FrameKind, Stack
 
 SORTS = {"inuse": "inuse_space", "alloc": "alloc_space", "peak": "peak_space"}

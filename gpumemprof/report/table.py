@@ -8,8 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from gpumemprof.profile.merge import PINNED_KIND, gpu_only, of_kinds
-from gpumemprof.profile.model import Profile
-from gpumemprof.profile.weighted import TYPE_NAMES
+from gpumemprof.profile.model import TYPE_NAMES, Profile
 from gpumemprof.report import units
 from gpumemprof.report.functions import SORTS, functions, place
 from gpumemprof.report.header import print_header
@@ -69,7 +68,7 @@ def render(
         print_failures(profile, console)
 
 
-def _print_part(  # noqa: PLR0917
+def _print_part(
     title: str,
     profile: Profile,
     console: Console,
