@@ -52,14 +52,22 @@ class RangeMap(Generic[T]):
 
     def add_all(self, items: list[T]) -> None:
         """Add many at once, in one pass over the list."""
+        if len(items) == 1:  # by far the most frequent
+            self.add(items[0])
+            return
         self._by_start.update((item.start, item) for item in items)
         self._starts.extend(item.start for item in items)
         self._starts.sort()  # runs that are sorted already: linear
 
     def take_these(self, items: list[T]) -> list[T]:
         """Take out those of ``items``, which are in order, that are present."""
-        if not items:
+        if not items or not self._starts:
             return []
+        if len(items) == 1:
+            if self._by_start.get(items[0].start) is not items[0]:
+                return []
+            index = bisect_left(self._starts, items[0].start)
+            return self._take(index, index + 1)
         wanted = set(items)
         inside = self.take_inside(items[0].start, items[-1].end)
         self.add_all([item for item in inside if item not in wanted])
@@ -81,6 +89,8 @@ class RangeMap(Generic[T]):
         return self._take(first, last)
 
     def _take(self, first: int, last: int) -> list[T]:
+        if first >= last:
+            return []
         taken = [self._by_start.pop(start) for start in self._starts[first:last]]
         del self._starts[first:last]
         return taken
