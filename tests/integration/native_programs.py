@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import struct
 import subprocess
@@ -108,7 +107,7 @@ def capture(*command: str | Path) -> Iterator[Captured]:
                 with contextlib.suppress(OSError):
                     pipe.close()
         with contextlib.suppress(OSError):
-            os.unlink(f"/tmp/perf-{process.pid}.map")
+            Path(f"/tmp/perf-{process.pid}.map").unlink()
 
 
 _GDB_SCRIPT = """
@@ -132,7 +131,10 @@ def gdb_frames(pid: int, directory: Path) -> list[tuple[int, str]]:
     script = directory / "frames.py"
     script.write_text(_GDB_SCRIPT)
     output = subprocess.run(
-        ["gdb", "-nx", "-p", str(pid), "-batch", "-x", script], capture_output=True, text=True
+        ["gdb", "-nx", "-p", str(pid), "-batch", "-x", script],
+        capture_output=True,
+        text=True,
+        check=False,
     ).stdout
     frames = []
     for line in output.splitlines():
