@@ -272,7 +272,7 @@ static __always_inline bool call_entered(struct pt_regs *ctx, __u64 cookie)
 	enum wanted wanted;
 	struct slot *slot;
 
-	if (!set)
+	if (!set || set->paused)
 		return false;
 	wanted = is_recorded(pid, set);
 	if (k.mode == MODE_DISCOVER) {
@@ -359,7 +359,7 @@ static __always_inline void call_returned(struct pt_regs *ctx, __u64 cookie)
 	__s32 result = (__s32)ctx->rax;
 	bool outs;
 
-	if (!set)
+	if (!set || set->paused)
 		return;
 	t = bpf_map_lookup_elem(&threads, &tid);
 	if (!t || !t->depth)

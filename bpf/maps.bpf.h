@@ -24,7 +24,7 @@ struct settings {
 	__u32 stack_bytes;	/* how much of a stack to copy at most */
 	__u32 events_wake;	/* wake the reader when this many bytes wait in a ring */
 	__u32 stacks_wake;
-	__u32 empty;		/* measure: the probes do nothing */
+	__u32 paused;		/* the programs do nothing */
 };
 
 struct {

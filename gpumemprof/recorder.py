@@ -305,6 +305,10 @@ class Recorder:
             if process in driver
         }
 
+    def pause(self) -> None:
+        """Record no process any more; the probes stay until ``close``."""
+        self.probes.pause()
+
     def close(self) -> None:
         """Detach and free everything."""
         self._close.close()

@@ -5,16 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import stat
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-
-from rich.console import Console
 
 from gpumemprof import __version__
 from gpumemprof.errors import GpumemprofError, ProbeError, ProcessGone, RemoteDataError, UsageError
@@ -22,10 +18,11 @@ from gpumemprof.process import procfs
 from gpumemprof.process.elf import EM_X86_64, ElfFile
 from gpumemprof.process.launch import Command
 from gpumemprof.profile import folded, pprof, speedscope
+from gpumemprof.profile.merge import gpu_only
 from gpumemprof.profile.model import Profile
 from gpumemprof.recorder import Recorder, RecorderOptions
 from gpumemprof.report import units
-from gpumemprof.report.table import render
+from gpumemprof.report.table import make_console, render
 
 FORMATS = {
     "pprof": "gpumemprof.pb.gz",
@@ -36,8 +33,8 @@ FORMATS = {
 
 _ENCODERS: dict[str, Callable[[Profile], bytes]] = {
     "pprof": pprof.encode,
-    "folded": lambda profile: folded.encode(profile).encode(),
-    "speedscope": lambda profile: speedscope.encode(profile).encode(),
+    "folded": lambda profile: folded.encode(gpu_only(profile)).encode(),
+    "speedscope": lambda profile: speedscope.encode(gpu_only(profile), "gpumemprof").encode(),
 }
 _LIVE_SECONDS = 0.5
 _SETTLE_SECONDS = 0.05
@@ -72,8 +69,12 @@ def run(request: Request) -> int:
             stack.callback(command.close)
         _loop(recorder, request, command, stops)
         profile = recorder.profile({"version": __version__, "command": request.invoked})
-    written = write(profile, request.output, request.form)
-    _tell(profile, request, written)
+        recorder.pause()
+        # Before detaching, which can take a while.
+        written = files.write_somewhere(request.output, _ENCODERS[request.form](profile))
+        if written != request.output:
+            _say(f"{request.output} cannot be written; the profile is in {written}")
+        _tell(profile, request, written)
     code = 0 if written == request.output else 1
     return _exit_code(command, request, stops) or code
 
@@ -237,60 +238,9 @@ def _is_writable(output: Path) -> bool:
     return not output.is_dir() and os.access(target, os.W_OK)
 
 
-def write(profile: Profile, output: Path, form: str) -> Path:
-    """Write the profile; returns where it went: ``output``, or a file in the temporary directory
-    where that could not be written. Raises UsageError when neither can."""
-    data = _ENCODERS[form](profile)
-    if str(output) == "-":
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-        return output
-    try:
-        _write_file(output, data)
-    except OSError as error:
-        return _write_elsewhere(output, form, data, error.strerror or str(error))
-    return output
-
-
-def _write_file(output: Path, data: bytes) -> None:
-    try:
-        special = not stat.S_ISREG(output.stat().st_mode)
-    except FileNotFoundError:
-        special = False
-    if special:
-        output.write_bytes(data)
-        return
-    # Whole or not at all; a link that someone put there is replaced, not followed.
-    descriptor, name = tempfile.mkstemp(prefix=".gpumemprof-", dir=output.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(name).chmod(0o666 & ~umask)
-        Path(name).replace(output)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
-
-
-def _write_elsewhere(output: Path, form: str, data: bytes, why: str) -> Path:
-    try:
-        descriptor, name = tempfile.mkstemp(prefix="gpumemprof-", suffix="-" + FORMATS[form])
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-    except OSError as error:
-        raise UsageError(
-            f"the profile cannot be written to {output} ({why}) nor to a temporary file ({error})"
-        ) from None
-    _say(f"{output} cannot be written ({why}); the profile is in {name}")
-    return Path(name)
-
-
 def _tell(profile: Profile, request: Request, written: Path) -> None:
     to_stdout = str(written) == "-"
-    console = Console(stderr=to_stdout, highlight=False)
+    console = make_console(sys.stderr if to_stdout else None)
     if not profile.samples and not profile.failures:
         _say("no GPU memory was allocated while recording; `gpumemprof doctor` tells what is seen")
     with contextlib.suppress(GpumemprofError):

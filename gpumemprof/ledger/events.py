@@ -32,7 +32,7 @@ class MemoryKind(enum.Enum):
 
 
 class AddressSpace(enum.Enum):
-    """Numbers of one space never name an object of another (an array handle may equal an address)."""
+    """Numbers of one space never name an object of another: an array handle may equal an address."""
 
     DEVICE = "device"
     """Device and managed pointers, and what async and pool calls return."""
@@ -73,7 +73,8 @@ class FreeEntered:
 
 @dataclass(frozen=True, slots=True)
 class FreeFailed:
-    """The free that ``thread`` entered last failed with CUDA error ``error``: what it took out comes back."""
+    """The free that ``thread`` entered last failed with CUDA error ``error``: what it took out
+    comes back."""
 
     process: ProcessId
     thread: int
@@ -113,7 +114,8 @@ class PhysicalCreated:
 
 @dataclass(frozen=True, slots=True)
 class HandleRetained:
-    """cuMemRetainAllocationHandle gave one more reference to ``handle`` for what is mapped at ``address``."""
+    """cuMemRetainAllocationHandle gave one more reference to ``handle``, for what is mapped at
+    ``address``."""
 
     process: ProcessId
     time_ns: int

@@ -121,7 +121,7 @@ class Probes:
         fd, key, _, _ = self._object.map_sizes("counters")
         self._cpus = _possible_cpus()
         self._counters = BpfMap(fd, key, 8 * self._cpus)
-        self.apply_settings()
+        self._apply_settings()
         self.events = self._ring("events")
         self.stacks = self._ring("stacks")
         self._poll = select.epoll()
@@ -154,9 +154,13 @@ class Probes:
         """The layout of a structure of bpf/events.h."""
         return self._btf.layout(name)
 
-    def apply_settings(self) -> None:
-        """Tell the programs the options."""
+    def pause(self) -> None:
+        """Make the programs do nothing from now on, as long as they stay attached."""
+        self._apply_settings(paused=True)
+
+    def _apply_settings(self, *, paused: bool = False) -> None:
         values = {
+            "paused": int(paused),
             "record_all": int(self.options.record_all),
             "follow": int(self.options.follow),
             "stack_bytes": self.options.stack_bytes,

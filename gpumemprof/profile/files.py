@@ -49,17 +49,28 @@ def write_text(path: str | Path, text: str) -> None:
     """Write ``text`` to a file, whole or not at all: a reader never sees half of it.
 
     Raises UsageError if it cannot be written."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: str | Path, data: bytes) -> None:
+    """Write ``data`` to a file, whole or not at all; ``-`` is standard output.
+
+    A link of that name is replaced, not followed. Raises UsageError if it cannot be written."""
+    if str(path) == "-":
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return
     path = Path(path)
     try:
         if path.exists() and not path.is_file():  # /dev/stdout, a named pipe
-            path.write_text(text, encoding="utf-8")
+            path.write_bytes(data)
             return
         umask = os.umask(0)
         os.umask(umask)
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
         try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
                 os.fchmod(file.fileno(), 0o666 & ~umask)
             Path(temporary).replace(path)
         except BaseException:
@@ -69,3 +80,21 @@ def write_text(path: str | Path, text: str) -> None:
         raise UsageError(
             f"{printable(str(path))} cannot be written: {error.strerror or error}"
         ) from error
+
+
+def write_somewhere(path: Path, data: bytes) -> Path:
+    """Write ``data`` to ``path``, or to a new file in the temporary directory where that fails:
+    what took long to record is not lost to a full disk. Returns where it is.
+
+    Raises UsageError if neither can be written."""
+    try:
+        write_bytes(path, data)
+    except UsageError as error:
+        try:
+            descriptor, name = tempfile.mkstemp(prefix="gpumemprof-", suffix=f"-{path.name[-100:]}")
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+        except OSError as second:
+            raise UsageError(f"{error}, nor can a temporary file: {second}") from error
+        return Path(name)
+    return path

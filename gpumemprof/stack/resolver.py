@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 
-from gpumemprof.errors import GpumemprofError
+from gpumemprof.errors import GpumemprofError, ProcessGone
 from gpumemprof.probe.events import PythonState, StackEvent
 from gpumemprof.process.identity import ProcessId
 from gpumemprof.process.maps import Maps
@@ -60,6 +60,9 @@ class _Tracked:
     interpreter: Interpreter | None = None
     python: PythonFrames | None = None
     memory: ProcessMemory | None = None
+    problem: str = ""
+    """Why its interpreter cannot be read, the last time it was tried: a process that is just
+    calling exec or ending is tried in vain, and it does not matter."""
     known: dict[tuple[object, ...], int] = field(default_factory=dict)
 
 
@@ -121,10 +124,12 @@ class StackResolver:
             if found is None:
                 return None
             tracked.memory = ProcessMemory(process.pid)
-        except GpumemprofError as error:
-            self._counts["python_unsupported"] += 1
-            log.warning("process %d: its Python frames cannot be read: %s", process.pid, error)
+        except ProcessGone:
             return None
+        except GpumemprofError as error:
+            tracked.problem = str(error)
+            return None
+        tracked.problem = ""
         tracked.interpreter = found
         tracked.python = PythonFrames(tracked.memory, found.layout, found.code_type, found.none)
         return asdict(found.target)
@@ -166,6 +171,11 @@ class StackResolver:
         if len(self._raw) >= _MAX_STACKS:
             self._counts["stacks_full"] += 1
             return self.note("too many different stacks")
+        if tracked.problem and not tracked.known:
+            self._counts["python_unsupported"] += 1
+            log.warning(
+                "process %d: its Python frames cannot be read: %s", process.pid, tracked.problem
+            )
         number = tracked.known[key] = self._new_id()
         self._raw[number] = self._freeze(tracked, event, unwound)
         return number

@@ -1,0 +1,28 @@
+"""``make bench``: what profiling costs, and what it keeps. As root, on a machine left alone."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+
+from tests.bench import kept, pair_cost
+
+SECTIONS = {
+    "cost": ("Cost of a cudaMalloc/cudaFree pair, µs, best batch / median", pair_cost.report),
+    "kept": ("Events kept", kept.report),
+}
+
+
+def main() -> None:
+    chosen = sys.argv[1:] or list(SECTIONS)
+    print(f"Linux {platform.release()}, {os.cpu_count()} processors, Python "
+          f"{platform.python_version()}")  # fmt: skip
+    for name in chosen:
+        title, report = SECTIONS[name]
+        print(f"\n## {title}\n")
+        for line in report():
+            print(line, flush=True)
+
+
+main()
