@@ -17,7 +17,7 @@ from gpumemprof.errors import GpumemprofError, ProbeError, ProcessGone, RemoteDa
 from gpumemprof.process import procfs
 from gpumemprof.process.elf import EM_X86_64, ElfFile
 from gpumemprof.process.launch import Command
-from gpumemprof.profile import folded, pprof, speedscope
+from gpumemprof.profile import files, folded, pprof, speedscope
 from gpumemprof.profile.merge import gpu_only
 from gpumemprof.profile.model import Profile
 from gpumemprof.recorder import Recorder, RecorderOptions

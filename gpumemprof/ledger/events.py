@@ -32,7 +32,7 @@ class MemoryKind(enum.Enum):
 
 
 class AddressSpace(enum.Enum):
-    """Numbers of one space never name an object of another: an array handle may equal an address."""
+    """Numbers of one space never name an object of another: an array may have an address's number."""
 
     DEVICE = "device"
     """Device and managed pointers, and what async and pool calls return."""
