@@ -39,7 +39,8 @@ class NativeFrame:
 
     ``evaluates``: one call of the interpreter loop. (In builds whose instructions are functions
     of their own, 3.14 and later, it is still the one frame below them.) ``interpreter``: code of
-    the file that holds the interpreter (libpython, or the python executable).
+    the file that holds the interpreter (libpython, or the python executable). Both are told by
+    address and file, not by symbol: in a stripped file most of the loop may have no name.
     """
 
     frame: Frame
@@ -47,6 +48,7 @@ class NativeFrame:
     interpreter: bool = False
 
 
+# The executable that only starts the interpreter in libpython is another file.
 _INTERPRETER_FILE = re.compile(r"(lib)?python\d(\.\d+)?[a-z]*(\.so[.\d]*)?$")
 _C_LIBRARY = re.compile(r"(libc|libpthread|ld-linux|ld-musl)[-.]")
 _TRAMPOLINE = re.compile(r"py::")  # made by `python -X perf` around each Python function
@@ -105,33 +107,13 @@ def _hidden(entry: NativeFrame) -> bool:
     """The interpreter's machinery: of no interest to one who reads Python."""
     if entry.frame.kind is not FrameKind.NATIVE:
         return False
-    return entry.interpreter or _TRAMPOLINE.match(entry.frame.name) is not None
+    return (
+        entry.interpreter
+        or _TRAMPOLINE.match(entry.frame.name) is not None
+        or _INTERPRETER_FILE.match(posixpath.basename(entry.frame.module)) is not None
+    )
 
 
 def _starts_threads(frame: Frame) -> bool:
     """Of the C library: below the outermost Python frame it has begun a thread or the program."""
     return _C_LIBRARY.match(posixpath.basename(frame.module)) is not None
-
-
-def classify(
-    frames: Sequence[Frame],
-    addresses: Sequence[int],
-    interpreter_module: str,
-    eval_ranges: Sequence[tuple[int, int]],
-) -> list[NativeFrame]:
-    """Tell what symbolised frames are to the interpreter.
-
-    ``addresses``: of each frame's code (of callers: the address before the return address); 0
-    for notes. ``interpreter_module``: path of the file that holds the interpreter.
-    ``eval_ranges``: [start, end) of the interpreter loop. Symbols are not asked: in a stripped
-    file the larger part of the loop may have none.
-    """
-    return [
-        NativeFrame(
-            frame,
-            evaluates=any(start <= address < end for start, end in eval_ranges),
-            interpreter=frame.module == interpreter_module
-            or _INTERPRETER_FILE.match(posixpath.basename(frame.module)) is not None,
-        )
-        for frame, address in zip(frames, addresses, strict=True)
-    ]

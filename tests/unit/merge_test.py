@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumemprof.stack.frames import Frame, FrameKind, Stack
-from gpumemprof.stack.merge import FrameMode, NativeFrame, classify, merge
+from gpumemprof.stack.merge import FrameMode, NativeFrame, merge
 
 LIBPYTHON = "/usr/lib/libpython3.12.so.1.0"
 LIBC = "/usr/lib/libc.so.6"
@@ -174,25 +174,6 @@ def test_native_mode_shows_what_is_on_the_native_stack() -> None:
     ]
 
 
-def test_frames_are_told_apart_by_address_and_file() -> None:
-    frames = [
-        Frame("cudaMalloc", module="/usr/lib/libcudart.so.12"),
-        Frame("python3.12+0x445678", module="/usr/bin/python3.12"),
-        Frame("PyObject_Call", module="/usr/bin/python3.12"),
-        FAILED,
-    ]
-    cold_part = [(0x44_0000, 0x45_0000), (0x5B_0000, 0x5B_1000)]
-    told = classify(
-        frames, [0x7F00_0000, 0x44_5678, 0x50_0000, 0], "/usr/bin/python3.12", cold_part
-    )
-    assert [(entry.evaluates, entry.interpreter) for entry in told] == [
-        (False, False),
-        (True, True),
-        (False, True),
-        (False, False),
-    ]
-
-
 @pytest.mark.parametrize(
     ("module", "hidden"),
     [
@@ -205,8 +186,9 @@ def test_frames_are_told_apart_by_address_and_file() -> None:
     ],
 )
 def test_files_of_the_interpreter_are_known_by_name(module: str, hidden: bool) -> None:
-    (entry,) = classify([Frame("f", module=module)], [1], "/usr/lib/libpython3.12.so.1.0", [])
-    assert entry.interpreter is hidden
+    """The executable that starts libpython is a file of its own."""
+    native = [c("cudaMalloc"), c("between", module), EVAL]
+    assert ("between" not in names(merge(native, [[py("main")]]))) is hidden
 
 
 native_frames = st.lists(

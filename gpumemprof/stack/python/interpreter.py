@@ -57,7 +57,7 @@ class InterpreterFinder:
     """Finds interpreters; remembers what their files say, as processes share files."""
 
     def __init__(self) -> None:
-        self._files: Lru[FileKey, PythonFile] = Lru(64)
+        self._files: Lru[FileKey, tuple[PythonFile | None]] = Lru(256)  # None: another program
 
     def find(self, pid: int, maps: Maps) -> Interpreter | None:
         """The interpreter of a process, None if it has none (yet).
@@ -83,14 +83,14 @@ class InterpreterFinder:
         return None
 
     def _describe(self, elf: ElfFile, mapping: Mapping) -> PythonFile | None:
-        if elf.key is not None and (known := self._files.get(elf.key)) is not None:
-            return known
-        if not _is_interpreter(elf, mapping):
-            return None
-        file = describe(elf, mapping.path)
-        if elf.key is not None:
-            self._files.put(elf.key, file)
-        return file
+        if elf.key is None:
+            return describe(elf, mapping.path) if _is_interpreter(elf, mapping) else None
+        known = self._files.get(elf.key)
+        if known is None:
+            found = describe(elf, mapping.path) if _is_interpreter(elf, mapping) else None
+            known = (found,)
+            self._files.put(elf.key, known)
+        return known[0]
 
 
 def _candidates(maps: Maps) -> Iterator[Mapping]:

@@ -13,6 +13,7 @@ from gpumemprof.stack.python.layouts import LineFormat
 
 MAX_LINE = 2**31 - 1
 
+_NO_END = 1 << 62
 _NO_LINE = -128  # PEP 626: these instructions belong to no line
 _CODE_NO_LOCATION = 15
 _CODE_LONG = 14
@@ -27,13 +28,20 @@ def line_at(table: bytes, form: LineFormat, first_line: int, offset: int) -> int
     """
     if offset < 0:
         return _plausible(first_line)
-    if form is LineFormat.LNOTAB:
-        return _plausible(_lnotab_line(table, first_line, offset))
-    ranges = _linetable if form is LineFormat.LINETABLE else _locations
-    for start, end, line in ranges(table, first_line):
+    for start, end, line in line_ranges(table, form, first_line):
         if start <= offset < end:
             return _plausible(line)
     return None
+
+
+def line_ranges(
+    table: bytes, form: LineFormat, first_line: int
+) -> Iterator[tuple[int, int, int | None]]:
+    """(start, end, line or None) of each range of bytecode, in order, ``end`` exclusive.
+
+    Ranges may be empty; of an lnotab the last one has no end but a number beyond any.
+    """
+    return _RANGES[form](table, first_line)
 
 
 def _plausible(line: int | None) -> int | None:
@@ -44,14 +52,14 @@ def _signed(byte: int) -> int:
     return byte - 256 if byte > 127 else byte
 
 
-def _lnotab_line(table: bytes, first_line: int, offset: int) -> int:
-    line, address = first_line, 0
+def _lnotab(table: bytes, first_line: int) -> Iterator[tuple[int, int, int | None]]:
+    line, start = first_line, 0
     for index in range(0, len(table) - 1, 2):
-        address += table[index]
-        if address > offset:
-            break
+        end = start + table[index]
+        yield start, end, line
         line += _signed(table[index + 1])
-    return line
+        start = end
+    yield start, _NO_END, line
 
 
 def _linetable(table: bytes, first_line: int) -> Iterator[tuple[int, int, int | None]]:
@@ -96,3 +104,10 @@ def _signed_varint(table: bytes, index: int) -> int:
         shift += 6
         index += 1
     return -(value >> 1) if value & 1 else value >> 1
+
+
+_RANGES = {
+    LineFormat.LNOTAB: _lnotab,
+    LineFormat.LINETABLE: _linetable,
+    LineFormat.LOCATIONS: _locations,
+}
