@@ -1,0 +1,7 @@
+"""``python -m gpumemprof``."""
+
+import sys
+
+from gpumemprof.cli.main import main
+
+sys.exit(main())
