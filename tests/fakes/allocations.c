@@ -180,6 +180,7 @@ static void give_back(struct allocation *one)
 		break;
 	case FROM_ARRAY:
 	case FROM_MIPMAP:
+	case FROM_LEVEL:
 		free((void *)one->address);
 		break;
 	case FROM_HOST_REGISTER:
@@ -187,7 +188,7 @@ static void give_back(struct allocation *one)
 	}
 	if (one->origin >= FROM_IPC)
 		account_import(-1);
-	else
+	else if (one->origin != FROM_LEVEL)
 		account_remove(one->kind, one->device, one->size);
 	if (one->pool)
 		pool_shrink(one->pool, one->size);

@@ -8,6 +8,7 @@
 struct fake_context {
 	int device;
 	bool primary, alive;
+	bool first_interface;	/* made by cuCtxCreate without _v2: for its 32-bit calls */
 	unsigned int references;
 };
 
@@ -19,6 +20,7 @@ enum origin {
 	FROM_HOST_ALLOC,	/* likewise */
 	FROM_HOST_REGISTER,	/* the program's own pages */
 	FROM_ARRAY, FROM_MIPMAP,
+	FROM_LEVEL,		/* a view of a mipmapped array: no bytes of its own */
 	FROM_IPC, FROM_EXTERNAL, FROM_POOL_IMPORT,	/* memory of another owner */
 };
 
@@ -40,6 +42,8 @@ struct allocation {
 /* --- driver_context.c --- */
 /* The current context if it lives, else an error. */
 CUresult context_current(struct fake_context **context);
+/* What a call that frees asks for: no context is fine, a destroyed one is not. */
+CUresult context_to_free(void);
 CUresult need_init(void);
 CUresult need_device(CUdevice device);
 CUresult need_context(CUcontext context);

@@ -8,6 +8,8 @@ struct fake_array {
 	CUDA_ARRAY3D_DESCRIPTOR desc;
 	unsigned int levels;
 	struct fake_array **level;	/* of a mipmapped array: views which own nothing */
+	struct fake_array *whole;	/* of such a view */
+	unsigned int number;
 };
 
 static unsigned int format_bytes(int format)
@@ -47,7 +49,8 @@ static CUresult check_desc(const CUDA_ARRAY3D_DESCRIPTOR *desc)
 static void free_levels(struct fake_array *array)
 {
 	for (unsigned int i = 0; array->level && i < array->levels; i++)
-		free(array->level[i]);
+		if (array->level[i])
+			allocation_remove(allocation_find((uint64_t)array->level[i]));
 	free(array->level);
 }
 
@@ -95,8 +98,7 @@ static CUresult take(struct fake_array **out, const CUDA_ARRAY3D_DESCRIPTOR *des
 
 static CUresult give(struct fake_array *array, enum origin origin)
 {
-	struct fake_context *context = NULL;
-	CUresult result = context_current(&context);
+	CUresult result = context_to_free();
 	struct allocation *one;
 
 	if (result)
@@ -106,8 +108,11 @@ static CUresult give(struct fake_array *array, enum origin origin)
 	if (one && one->origin == origin) {
 		free_levels(array);
 		allocation_remove(one);
+	} else if (one && one->origin == FROM_LEVEL && origin == FROM_ARRAY) {
+		array->whole->level[array->number] = NULL;
+		allocation_remove(one);
 	} else {
-		result = CUDA_ERROR_INVALID_HANDLE;
+		result = CUDA_ERROR_CONTEXT_IS_DESTROYED;	/* as the genuine one says it */
 	}
 	pthread_mutex_unlock(&fake_lock);
 	return result;
@@ -185,6 +190,25 @@ CUresult mipmap_over_import(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPT
 	return take_mipmap(array, desc, levels, false);
 }
 
+static struct fake_array *new_level(struct fake_array *whole, unsigned int number,
+				    const struct allocation *owner)
+{
+	struct fake_array *view = calloc(1, sizeof(*view));
+	struct allocation one = { .address = (uint64_t)view, .origin = FROM_LEVEL,
+				  .kind = KIND_ARRAY, .device = owner->device,
+				  .context = owner->context };
+
+	if (!view)
+		return NULL;
+	view->whole = whole;
+	view->number = number;
+	if (!allocation_insert(one)) {
+		free(view);
+		return NULL;
+	}
+	return view;
+}
+
 CUresult drv_mipmap_level(CUarray *level_array, CUmipmappedArray array, unsigned int level)
 {
 	struct fake_context *context = NULL;
@@ -203,7 +227,7 @@ CUresult drv_mipmap_level(CUarray *level_array, CUmipmappedArray array, unsigned
 		if (!array->level)
 			array->level = calloc(array->levels, sizeof(*array->level));
 		if (array->level && !array->level[level])
-			array->level[level] = calloc(1, sizeof(**array->level));
+			array->level[level] = new_level(array, level, one);
 		*level_array = array->level ? array->level[level] : NULL;
 		result = *level_array ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 	}

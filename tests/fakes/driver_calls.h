@@ -45,7 +45,7 @@
 	/* contexts */                                                                             \
 	C(cuCtxCreate, "cuCtxCreate", 2000, 0,                                                     \
 	  (CUcontext * context, unsigned int flags, CUdevice device), (context, device),           \
-	  drv_context_create)                                                                      \
+	  drv_context_create_v1)                                                                      \
 	C(cuCtxCreate_v2, "cuCtxCreate", 3020, 0,                                                  \
 	  (CUcontext * context, unsigned int flags, CUdevice device), (context, device),           \
 	  drv_context_create)                                                                      \
@@ -110,7 +110,7 @@
 	C(cuMemAllocManaged, "cuMemAllocManaged", 6000, 0,                                         \
 	  (CUdeviceptr * address, size_t size, unsigned int flags), (address, size, flags),        \
 	  drv_mem_alloc_managed)                                                                   \
-	C(cuMemFree, "cuMemFree", 2000, 0, (CUdeviceptr_v1 address), (address), drv_mem_free)      \
+	C(cuMemFree, "cuMemFree", 2000, 0, (CUdeviceptr_v1 address), (address), drv_mem_free_v1)      \
 	C(cuMemFree_v2, "cuMemFree", 3020, 0, (CUdeviceptr address), (address), drv_mem_free)      \
 	C(cuMemAllocHost, "cuMemAllocHost", 2000, 0, (void **address, unsigned int size),          \
 	  (address, size, 0), drv_host_alloc)                                                      \

@@ -26,6 +26,7 @@ CUresult drv_export_table(const void **table, const CUuuid *id);
 
 /* driver_context.c */
 CUresult drv_init(unsigned int flags);
+CUresult drv_context_create_v1(CUcontext *context, CUdevice device);
 CUresult drv_context_create(CUcontext *context, CUdevice device);
 CUresult drv_context_destroy(CUcontext context);
 CUresult drv_context_attach(CUcontext *context, unsigned int flags);
@@ -52,6 +53,7 @@ CUresult drv_mem_alloc_pitch(CUdeviceptr *address, size_t *pitch, size_t width, 
 CUresult drv_mem_alloc_pitch_v1(CUdeviceptr_v1 *address, unsigned int *pitch, unsigned int width,
 				unsigned int height, unsigned int element);
 CUresult drv_mem_alloc_managed(CUdeviceptr *address, size_t size, unsigned int flags);
+CUresult drv_mem_free_v1(CUdeviceptr_v1 address);
 CUresult drv_mem_free(CUdeviceptr address);
 CUresult drv_host_alloc(void **address, size_t size, unsigned int flags);
 CUresult drv_host_free(void *address);

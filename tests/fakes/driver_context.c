@@ -27,18 +27,22 @@ CUresult need_device(CUdevice device)
 	return device < 0 || device >= settings.devices ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
 }
 
+static bool is_primary(CUcontext context)
+{
+	return context >= primary && context < primary + MAX_DEVICES && context->primary;
+}
+
 CUresult need_context(CUcontext context)
 {
 	CUresult result = need_init();
 
 	if (result)
 		return result;
-	for (int i = 0; i < settings.devices; i++)
-		if (context == &primary[i])
-			return context->alive ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+	if (is_primary(context))
+		return context->alive ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 	for (int i = 0; i < created_count; i++)
 		if (context == created[i])
-			return context->alive ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+			return context->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	return CUDA_ERROR_INVALID_CONTEXT;
 }
 
@@ -54,6 +58,15 @@ CUresult context_current(struct fake_context **context)
 	return (*context)->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
+CUresult context_to_free(void)
+{
+	CUresult result = need_init();
+
+	if (!result && depth && !stack[depth - 1]->alive)
+		result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	return result;
+}
+
 static void begin(struct fake_context *context)
 {
 	context->alive = true;
@@ -66,8 +79,7 @@ static void end(struct fake_context *context)
 		return;
 	allocations_end_context(context);
 	account_context(context->device, false);
-	context->alive = false;
-	context->references = 0;
+	context->alive = false;	/* references to a primary context stay to be released */
 }
 
 CUresult drv_init(unsigned int flags)
@@ -80,6 +92,15 @@ CUresult drv_init(unsigned int flags)
 		return CUDA_ERROR_NO_DEVICE;
 	initialized = true;
 	return CUDA_SUCCESS;
+}
+
+CUresult drv_context_create_v1(CUcontext *context, CUdevice device)
+{
+	CUresult result = drv_context_create(context, device);
+
+	if (!result)
+		(*context)->first_interface = true;
+	return result;
 }
 
 CUresult drv_context_create(CUcontext *context, CUdevice device)
@@ -151,7 +172,8 @@ CUresult drv_context_detach(CUcontext context)
 
 CUresult drv_context_set_current(CUcontext context)
 {
-	CUresult result = context ? need_context(context) : need_init();
+	/* a primary context may be set current before it is retained */
+	CUresult result = context && !is_primary(context) ? need_context(context) : need_init();
 
 	if (result)
 		return result;

@@ -36,7 +36,7 @@ static const struct entry entries[] = { DRIVER_CALLS(ENTRY) };
 #define PER_THREAD_STREAM 2
 enum { FOUND = 0, SYMBOL_NOT_FOUND = 1, VERSION_NOT_SUFFICIENT = 2 };
 
-/* The newest variant that a program built for `version` knows. */
+/* The newest variant that a program built for `version` knows; where there is none, status says. */
 CUresult drv_get_proc_address(const char *symbol, void **address, int version, uint64_t flags,
 			      int *status)
 {
@@ -59,7 +59,7 @@ CUresult drv_get_proc_address(const char *symbol, void **address, int version, u
 	*address = best ? best->function : NULL;
 	if (status)
 		*status = best ? FOUND : known ? VERSION_NOT_SUFFICIENT : SYMBOL_NOT_FOUND;
-	return best ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+	return best || status ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
 CUresult drv_export_table(const void **table, const CUuuid *id)

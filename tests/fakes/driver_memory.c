@@ -32,7 +32,7 @@ static CUresult take_device(uint64_t size, bool low, uint64_t *address)
 			account_remove(KIND_DEVICE, one.device, size);
 	}
 	pthread_mutex_unlock(&fake_lock);
-	*address = one.address;
+	*address = result ? 0 : one.address;
 	return result;
 }
 
@@ -65,18 +65,17 @@ static CUresult take_mapping(uint64_t size, enum origin origin, enum kind kind, 
 			account_remove(kind, one.device, size);
 	}
 	pthread_mutex_unlock(&fake_lock);
-	*address = one.address;
+	*address = result ? 0 : one.address;
 	return result;
 }
 
 /* Frees what `allowed` (a mask of origins) says this call may free. */
 static CUresult give(uint64_t address, unsigned int allowed)
 {
-	struct fake_context *context = NULL;
-	CUresult result = context_current(&context);
+	CUresult result = context_to_free();
 	struct allocation *one;
 
-	if (result)
+	if (result || !address)
 		return result;
 	pthread_mutex_lock(&fake_lock);
 	one = allocation_find(address);
@@ -88,24 +87,42 @@ static CUresult give(uint64_t address, unsigned int allowed)
 	return result;
 }
 
+/* The 32-bit calls work in contexts of their own time only. */
+static CUresult need_first_interface(void)
+{
+	struct fake_context *context = NULL;
+	CUresult result = context_current(&context);
+
+	return result ? result : context->first_interface ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
 CUresult drv_mem_alloc(CUdeviceptr *address, size_t size)
 {
-	uint64_t taken;
+	uint64_t taken = 0;
 	CUresult result = address ? take_device(size, false, &taken) : CUDA_ERROR_INVALID_VALUE;
 
-	if (!result)
+	if (address)
 		*address = taken;
 	return result;
 }
 
 CUresult drv_mem_alloc_v1(CUdeviceptr_v1 *address, unsigned int size)
 {
-	uint64_t taken;
-	CUresult result = address ? take_device(size, true, &taken) : CUDA_ERROR_INVALID_VALUE;
+	CUresult result = need_first_interface();
+	uint64_t taken = 0;
 
 	if (!result)
+		result = address ? take_device(size, true, &taken) : CUDA_ERROR_INVALID_VALUE;
+	if (address)
 		*address = taken;
 	return result;
+}
+
+CUresult drv_mem_free_v1(CUdeviceptr_v1 address)
+{
+	CUresult result = need_first_interface();
+
+	return result ? result : drv_mem_free(address);
 }
 
 static CUresult take_pitch(uint64_t *address, uint64_t *pitch, uint64_t width, uint64_t height,
@@ -124,57 +141,61 @@ static CUresult take_pitch(uint64_t *address, uint64_t *pitch, uint64_t width, u
 CUresult drv_mem_alloc_pitch(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
 			     unsigned int element)
 {
-	uint64_t taken, row;
-	CUresult result = address && pitch ? take_pitch(&taken, &row, width, height, element, false)
-					   : CUDA_ERROR_INVALID_VALUE;
-	if (!result) {
-		*address = taken;
-		*pitch = row;
-	}
+	uint64_t taken = 0, row = 0;
+	CUresult result;
+
+	if (!address || !pitch)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = take_pitch(&taken, &row, width, height, element, false);
+	*address = taken;
+	*pitch = result ? 0 : row;
 	return result;
 }
 
 CUresult drv_mem_alloc_pitch_v1(CUdeviceptr_v1 *address, unsigned int *pitch, unsigned int width,
 				unsigned int height, unsigned int element)
 {
-	uint64_t taken, row;
-	CUresult result = address && pitch ? take_pitch(&taken, &row, width, height, element, true)
-					   : CUDA_ERROR_INVALID_VALUE;
-	if (!result) {
-		*address = taken;
-		*pitch = row;
-	}
+	uint64_t taken = 0, row = 0;
+	CUresult result = need_first_interface();
+
+	if (result)
+		return result;
+	if (!address || !pitch)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = take_pitch(&taken, &row, width, height, element, true);
+	*address = taken;
+	*pitch = result ? 0 : row;
 	return result;
 }
 
 CUresult drv_mem_alloc_managed(CUdeviceptr *address, size_t size, unsigned int flags)
 {
-	uint64_t taken;
+	uint64_t taken = 0;
 	CUresult result = address && (flags == 1 || flags == 2)
 				  ? take_mapping(size, FROM_MANAGED, KIND_MANAGED, &taken)
 				  : CUDA_ERROR_INVALID_VALUE;
-	if (!result)
+	if (address)
 		*address = taken;
 	return result;
 }
 
 CUresult drv_mem_free(CUdeviceptr address)
 {
-	struct fake_context *context;
-
-	if (!address)
-		return context_current(&context);
 	return give(address, 1u << FROM_DEVICE | 1u << FROM_POOL | 1u << FROM_MANAGED |
 				     1u << FROM_EXTERNAL | 1u << FROM_POOL_IMPORT);
 }
 
 CUresult drv_host_alloc(void **address, size_t size, unsigned int flags)
 {
-	uint64_t taken;
-	CUresult result = address && flags <= 7
-				  ? take_mapping(size, FROM_HOST_ALLOC, KIND_PINNED_HOST, &taken)
-				  : CUDA_ERROR_INVALID_VALUE;
-	if (!result)
+	uint64_t taken = 0;
+	struct fake_context *context = NULL;
+	CUresult result = context_current(&context);
+
+	if (!result && (!address || flags > 7))
+		result = CUDA_ERROR_INVALID_VALUE;
+	if (!result && size)	/* nothing asked for, nothing given */
+		result = take_mapping(size, FROM_HOST_ALLOC, KIND_PINNED_HOST, &taken);
+	if (address)
 		*address = (void *)taken;
 	return result;
 }
@@ -212,10 +233,23 @@ CUresult drv_host_register(void *address, size_t size, unsigned int flags)
 
 CUresult drv_host_unregister(void *address)
 {
-	CUresult result = give((uint64_t)address, 1u << FROM_HOST_REGISTER);
+	CUresult result = context_to_free();
+	struct allocation *one;
 
-	return result == CUDA_ERROR_INVALID_VALUE && address ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED
-							     : result;
+	if (result)
+		return result;
+	if (!address)
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&fake_lock);
+	one = allocation_containing((uint64_t)address);
+	if (!one || one->origin != FROM_HOST_REGISTER)
+		result = CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+	else if (one->address != (uint64_t)address)
+		result = CUDA_ERROR_INVALID_VALUE;
+	else
+		allocation_remove(one);
+	pthread_mutex_unlock(&fake_lock);
+	return result;
 }
 
 CUresult drv_mem_info(size_t *avail, size_t *total)
@@ -237,8 +271,11 @@ CUresult drv_mem_info(size_t *avail, size_t *total)
 CUresult drv_mem_info_v1(unsigned int *avail, unsigned int *total)
 {
 	size_t wide_avail, wide_total;
-	CUresult result = avail && total ? drv_mem_info(&wide_avail, &wide_total)
-					 : CUDA_ERROR_INVALID_VALUE;
+	CUresult result = need_first_interface();
+
+	if (!result)
+		result = avail && total ? drv_mem_info(&wide_avail, &wide_total)
+					: CUDA_ERROR_INVALID_VALUE;
 	if (!result) {
 		*avail = wide_avail > ~0u ? ~0u : wide_avail;
 		*total = wide_total > ~0u ? ~0u : wide_total;

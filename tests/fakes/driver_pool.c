@@ -45,8 +45,11 @@ static CUresult take(CUdeviceptr *address, size_t size, struct fake_pool *pool)
 
 	if (result)
 		return result;
-	if (!address || !size)
+	if (!address)
 		return CUDA_ERROR_INVALID_VALUE;
+	*address = 0;
+	if (!size)	/* nothing asked for, nothing given */
+		return CUDA_SUCCESS;
 	pthread_mutex_lock(&fake_lock);
 	if (!pool && !(pool = current_pools[context->device]))
 		pool = default_pool(context->device);
@@ -57,8 +60,7 @@ static CUresult take(CUdeviceptr *address, size_t size, struct fake_pool *pool)
 		   !account_add(KIND_DEVICE, pool->device, size)) {
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	} else {
-		one.device = pool->device;
-		one.context = context;
+		one.device = pool->device;	/* of no context: it outlives them all */
 		one.address = arena_take(one.device, size, false, &one.range);
 		if (one.address && allocation_insert(one)) {
 			pool->used += size;

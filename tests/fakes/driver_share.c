@@ -96,9 +96,10 @@ CUresult drv_ipc_get(CUipcMemHandle *handle, CUdeviceptr address)
 	if (!handle)
 		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&fake_lock);
-	one = allocation_find(address);
-	if (one && one->origin == FROM_DEVICE)
-		share_fill((struct shared *)handle, SHARED_IPC, one->device, address, one->size);
+	one = allocation_containing(address);
+	if (one && one->origin == FROM_DEVICE)	/* the handle is of the whole allocation */
+		share_fill((struct shared *)handle, SHARED_IPC, one->device, one->address,
+			   one->size);
 	else
 		result = CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_unlock(&fake_lock);

@@ -38,7 +38,8 @@ static void load(void)
 	runtime_driver.hidden = table;
 #define LOOK_UP(name, asked, ptsz)                                                                 \
 	if (DRV(cuGetProcAddress_v2)(asked, (void **)&DRV(name), RUNTIME_VERSION,                  \
-				     ptsz ? 2 : 1, &status))                                       \
+				     ptsz ? 2 : 1, &status) ||                                     \
+	    status)                                                                                \
 		return;
 	RUNTIME_DRIVER_FUNCTIONS(LOOK_UP)
 #undef LOOK_UP

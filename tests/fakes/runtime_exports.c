@@ -22,8 +22,6 @@ static __thread cudaError_t last_error;
 	}
 
 FORWARD(rt_mem_info, (size_t * avail, size_t *total), DRV(cuMemGetInfo_v2)(avail, total))
-FORWARD(rt_malloc_managed, (void **address, size_t size, unsigned int flags),
-	DRV(cuMemAllocManaged)((CUdeviceptr *)address, size, flags))
 FORWARD(rt_free, (void *address), DRV(cuMemFree_v2)((CUdeviceptr)address))
 FORWARD(rt_host_alloc, (void **address, size_t size, unsigned int flags),
 	DRV(cuMemHostAlloc)(address, size, flags))
@@ -126,12 +124,8 @@ static cudaError_t rt_device_reset(void)
 static cudaError_t rt_entry_point(const char *symbol, void **address, unsigned int version,
 				  unsigned long long flags, int *status)
 {
-	cudaError_t error;
-
 	TRY(runtime_load());
-	error = DRV(cuGetProcAddress_v2)(symbol, address, version, flags, status);
-	/* a symbol that is not there is told by status alone */
-	return error == CUDA_ERROR_NOT_FOUND && status ? CUDA_SUCCESS : error;
+	return DRV(cuGetProcAddress_v2)(symbol, address, version, flags, status);
 }
 
 static cudaError_t rt_malloc(void **address, size_t size)
@@ -144,6 +138,18 @@ static cudaError_t rt_malloc(void **address, size_t size)
 		return CUDA_SUCCESS;
 	}
 	return DRV(cuMemAlloc_v2)((CUdeviceptr *)address, size);
+}
+
+static cudaError_t rt_malloc_managed(void **address, size_t size, unsigned int flags)
+{
+	if (!address)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(runtime_context());
+	if (!size) {
+		*address = NULL;
+		return CUDA_SUCCESS;
+	}
+	return DRV(cuMemAllocManaged)((CUdeviceptr *)address, size, flags);
 }
 
 static cudaError_t rt_malloc_pitch(void **address, size_t *pitch, size_t width, size_t height)

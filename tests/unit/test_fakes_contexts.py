@@ -18,6 +18,7 @@ from fakes_cuda import (
     NOT_INITIALIZED,
     Cuda,
     IpcHandle,
+    Prop,
     cuda_process,
 )
 
@@ -45,7 +46,7 @@ def test_what_was_allocated_under_a_context_ends_with_it(cuda: Cuda) -> None:
     assert (cuda.live("device"), cuda.live("pinned_host")) == (3 * MIB, 4 * MIB)
     assert cuda.cuCtxDestroy_v2(own) == 0
     assert (cuda.live("device"), cuda.live("pinned_host")) == (MIB, 0)
-    assert cuda.cuCtxDestroy_v2(own) == INVALID_CONTEXT
+    assert cuda.cuCtxDestroy_v2(own) == CONTEXT_IS_DESTROYED
     assert cuda.cuMemFree_v2(kept) == 0
 
 
@@ -100,6 +101,19 @@ def test_device_reset_ends_all_and_calls_no_exported_driver_call(cuda: Cuda) -> 
     cuda.new("cudaMalloc", 2 * MIB)
     assert cuda.live("device") == 2 * MIB
     assert cuda.calls("cuDevicePrimaryCtxRetain")["entered"] == 2
+
+
+@cuda_process()
+def test_stream_ordered_memory_and_physical_memory_outlive_a_reset(cuda: Cuda) -> None:
+    pooled = cuda.new("cudaMallocAsync", MIB, None)
+    cuda.new("cudaMalloc", 2 * MIB)
+    prop = Prop(type=1, location_type=1, location_id=0)
+    handle = cuda.new("cuMemCreate", 4 * MIB, c.byref(prop), 0)
+    assert cuda.cudaDeviceReset() == 0
+    assert cuda.live("device") == 5 * MIB
+    assert cuda.cudaFreeAsync(pooled, None) == 0
+    assert cuda.cuMemRelease(handle) == 0
+    assert cuda.live("device") == 0
 
 
 @cuda_process(GPUMEMPROF_FAKE_DEVICES="3", CUDA_VISIBLE_DEVICES="2,0")
