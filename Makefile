@@ -6,7 +6,7 @@ MULTIARCH := $(shell dpkg-architecture -qDEB_HOST_MULTIARCH 2>/dev/null || echo 
 BPF_ARCH := $(if $(filter aarch64,$(shell uname -m)),arm64,x86)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build fakes demo test test-unit test-integration lint format bench clean
+.PHONY: help setup build fakes demo test test-unit test-integration lint format bench gpu-bundle clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ format: $(SETUP) ## Format the Python sources
 
 bench: build fakes ## Measure what profiling costs (root)
 	LD_LIBRARY_PATH=$(CURDIR)/$(FAKES) $(PYTHON) -m tests.bench
+
+gpu-bundle: build ## build/gpu-bundle: gpumemprof for a machine with a GPU and no network
+	scripts/gpu_bundle.sh
 
 clean: ## Remove what was built, keep .venv
 	rm -rf $(FAKES) $(BPF_OBJECT) dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
