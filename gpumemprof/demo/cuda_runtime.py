@@ -73,6 +73,10 @@ class Bookkeeping:
         }
 
 
+def _values(*outs: Any) -> tuple[int, ...]:
+    return tuple(int(out.value) for out in outs)
+
+
 class Cuda:
     """The runtime's functions, called directly: no Python function stands between."""
 
@@ -82,19 +86,25 @@ class Cuda:
         self.current = threading.local()
         pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
         out = ctypes.POINTER(pointer)
-        self.malloc = self._function("cudaMalloc", self._allocated, (2, out), (1, size))
-        self.malloc_host = self._function("cudaMallocHost", self._pinned, (2, out), (1, size))
+        self.malloc: Callable[..., int] = self._function(
+            "cudaMalloc", self._allocated, (2, out), (1, size)
+        )
+        self.malloc_host: Callable[..., int] = self._function(
+            "cudaMallocHost", self._pinned, (2, out), (1, size)
+        )
         self.free = self._function("cudaFree", self._freed, (1, pointer))
         self.free_host = self._function("cudaFreeHost", self._freed, (1, pointer))
         self.memcpy = self._function(
             "cudaMemcpy", None, (1, pointer), (1, pointer), (1, size), (1, number)
         )
         self.set_device = self._function("cudaSetDevice", self._device_set, (1, number))
+        size_out = ctypes.POINTER(size)
+        self.memory_info = self._function("cudaMemGetInfo", _values, (2, size_out), (2, size_out))
         self.synchronize = self._function("cudaDeviceSynchronize", None)
 
     def _function(
         self, name: str, then: Callable[..., Any] | None, *parameters: tuple[int, Any]
-    ) -> Callable[..., int]:
+    ) -> Callable[..., Any]:
         prototype = ctypes.CFUNCTYPE(ctypes.c_int, *(kind for _, kind in parameters))
         function = prototype((name, self.library), tuple((flag,) for flag, _ in parameters))
 

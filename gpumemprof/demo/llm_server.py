@@ -178,6 +178,9 @@ class LLMServer:
         self.layer_count = max(1, round(LAYERS * options.scale))
         self.devices = options.devices
         self.load_weights()
+        cuda.set_device(0)
+        available, total = cuda.memory_info()
+        print(f"{available / MIB:.0f} of {total / MIB:.0f} MiB free", file=sys.stderr)
         blocks = max(1, round(KV_BLOCKS * options.scale))
         self.kv_cache = KVCacheManager(cuda, self.layers, blocks)
         cuda.set_device(0)
