@@ -32,7 +32,7 @@ class MemoryKind(enum.Enum):
 
 
 class AddressSpace(enum.Enum):
-    """Numbers of one space never name an object of another: an array may have an address's number."""
+    """Numbers of one space never name an object of another: an array can equal an address."""
 
     DEVICE = "device"
     """Device and managed pointers, and what async and pool calls return."""

@@ -116,8 +116,10 @@ class ProbedFile:
 class LibraryProber:
     """Attaches to the hooked libraries that processes map, each real file once."""
 
-    def __init__(self, attach: Attach) -> None:
+    def __init__(self, attach: Attach, first_file: int = 1) -> None:
+        """``first_file``: number of the first file, by which the kernel tells attachments apart."""
         self._attach = attach
+        self._first_file = first_file
         self._by_key: dict[FileKey, ProbedFile] = {}
         self._seen: set[tuple[int, int, str]] = set()
         self.problems: dict[str, str] = {}
@@ -187,7 +189,7 @@ class LibraryProber:
         log.debug("probing %d calls of %s", len(offsets), path)
 
     def _targets(self, offsets: dict[str, int]) -> list[Target]:
-        file = len(self._by_key) + 1
+        file = self._first_file + len(self._by_key)
         targets: dict[int, Target] = {}
         for row, name in sorted((ROWS[name], name) for name in offsets):
             # Several names of one function are one place: the first row of the table speaks for
