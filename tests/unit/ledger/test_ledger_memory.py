@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import doctest
+
 import pytest
 from ledger_program import Program
 
+from gpumemprof.ledger import ledger as ledger_module
 from gpumemprof.ledger.events import UNKNOWN_DEVICE, AddressSpace, MemoryKind
 from gpumemprof.ledger.ledger import Ledger
 from gpumemprof.ledger.model import OVERFLOW_STACK, Count, Limits, Usage
@@ -447,3 +450,9 @@ def test_a_snapshot_does_not_change_with_what_comes_after(program: Program) -> N
     assert snapshot.events["FreeEntered"] == 1
     with pytest.raises(TypeError):
         snapshot.counters[Count.UNKNOWN_FREES] = 0
+
+
+def test_the_example_in_the_documentation_runs() -> None:
+    results = doctest.testmod(ledger_module)
+
+    assert (results.failed, results.attempted) == (0, 4)

@@ -125,7 +125,7 @@ def events_of(history: list[Make], alone: bool) -> list[e.LedgerEvent]:
     return [replace(event, process=ProcessId(7, 1)) for event in made] if alone else made
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(histories, st.booleans())
 def test_at_any_time_the_ledger_agrees_with_the_rules_summed_from_scratch(
     history: list[Make], alone: bool
@@ -141,7 +141,7 @@ def test_at_any_time_the_ledger_agrees_with_the_rules_summed_from_scratch(
             assert comparable(ledger.snapshot()) == comparable(naive.snapshot())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     histories,
     st.builds(
