@@ -25,7 +25,8 @@ def stand_in_libraries() -> Path:
 def programs(out: Path, *, stand_ins: bool) -> list[str]:
     """Build into ``out``/bin; what went wrong, one text a program."""
     binaries = out / "bin"
-    binaries.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(binaries, ignore_errors=True)
+    binaries.mkdir(parents=True)
     commands = _with_stand_ins(binaries) if stand_ins else _with_nvcc(binaries)
     if isinstance(commands, str):
         return [commands]

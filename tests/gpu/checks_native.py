@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+
 from common import binary, by_kind, complete, device_labels, end, reconcile, script, session
-from compare import Taken, Theirs, match_stacks, select, sums, their_python_frames, told
+from compare import GPU_KINDS, Taken, Theirs, match_stacks, select, sums, their_python_frames, told
 from results import Run, check
+
+from gpumemprof.profile import pprof
+from gpumemprof.stack.frames import FrameKind
 
 
 def _calls(run: Run, variant: str) -> None:
@@ -103,3 +111,36 @@ def py_stacks(run: Run) -> None:
         failures = [f for f in profile.failures if f.requested == truth["failed_bytes"]]
         run.equal("failures recorded", len(failures), 1)
         end(run, program, s)
+
+
+@check("cli", "native", 60)
+def cli(run: Run) -> None:
+    """The command itself, on a program that ends as soon as it has what it wants."""
+    output = run.logs / "cli.pb.gz"
+    command = [
+        *(sys.executable, "-E", "-s", "-S", "-c", CLI, os.pathsep.join(p for p in sys.path if p)),
+        *("record", "-o", str(output), "--", binary(run, "cuda_calls_shared")),
+    ]
+    done = subprocess.run(
+        command, input="go\n" * 8, env={**os.environ, **run.env}, capture_output=True, text=True,
+        timeout=50, check=False,
+    )  # fmt: skip
+    (run.logs / "cli.out").write_text(done.stdout + done.stderr)
+    run.equal("exit code", done.returncode, 0)
+    truth = json.loads(done.stdout.split("READY ", 1)[1].splitlines()[0])
+    profile = pprof.decode(output.read_bytes())
+    gpu = sum(truth[kind]["bytes"] for kind in GPU_KINDS)
+    run.equal("GPU bytes at the peak", sum(x.values.peak_space for x in select(profile)), gpu)
+    samples = [x for x in select(profile) if x.values.alloc_objects]
+    whole = sum(any(frame.name == "main" for frame in x.stack) for x in samples)
+    run.equal("stacks that reach main", whole, len(samples))
+    notes = sum(any(frame.kind is FrameKind.NOTE for frame in x.stack) for x in samples)
+    run.equal("stacks with parts that are not known", notes, 0)
+    run.detail("stacks", [told(x.stack, 20) for x in samples])
+    complete(run, profile)
+
+
+CLI = """import os, sys
+sys.path[:1] = sys.argv.pop(1).split(os.pathsep)
+from gpumemprof.cli.main import main
+sys.exit(main())"""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from checks_frameworks import CUPY_POOL
 from common import complete, device_labels, end, reconcile, script, session
-from compare import select, sums, torch_allocator
-from results import Run, check
+from compare import label, select, sums, torch_allocator
+from results import Run, Skipped, check
 
 TORCH = {"PYTORCH_ALLOC_CONF": "expandable_segments:False"}
 
@@ -72,4 +72,20 @@ def workers(run: Run) -> None:
         own = sums(select(profile, program.pid, where=torch_allocator)).bytes
         run.equal("the parent's bytes, its workers ended", own, truth["reserved"])
         complete(run, profile)
+        end(run, program, s)
+
+
+@check("two-gpus", "processes", 120)
+def two_gpus(run: Run) -> None:
+    """One process on two GPUs: each byte on its device."""
+    with session(run) as s:
+        program = s.start("devices", script(run, "torch_devices.py"), {**run.env, **TORCH})
+        truth = program.ready()
+        if truth["count"] < 2:
+            program.finish()
+            raise Skipped(f"this machine has {truth['count']} GPU")
+        samples = list(select(s.profile(), program.pid, where=torch_allocator))
+        for device, reserved in enumerate(truth["reserved"]):
+            ours = sums(x for x in samples if label(x, "device") == str(device)).bytes
+            run.equal(f"bytes on device {device}", ours, reserved)
         end(run, program, s)

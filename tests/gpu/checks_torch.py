@@ -60,6 +60,8 @@ def _pool(run: Run, profile: Profile, program: Program, truth: dict[str, Any]) -
         )
         if "segment_bytes" in truth:
             run.equal(f"{phase}: the same, of all segments", ours.bytes, truth["segment_bytes"])
+    named = sums(x for x in pool if any("CUDACachingAllocator" in f.name for f in x.stack)).bytes
+    run.report(f"{phase}: of these, at stacks that name CUDACachingAllocator", named, ours.bytes)
     run.report(f"{phase}: allocations in use, segments", ours.count, truth.get("segments", ""))
     run.detail(f"{phase}: the allocator's stacks", largest(pool))
 

@@ -7,10 +7,11 @@ run.sh --list
 from __future__ import annotations
 
 import argparse
-import contextlib
 import concurrent.futures
+import contextlib
 import json
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -184,8 +185,11 @@ def _result(
 
 def summarise(results: list[dict[str, Any]], problems: list[str], out: Path) -> int:
     failed = [r for r in results if r["status"] not in ("ok", "skipped")]
-    (out / "results.json").write_text(json.dumps({"build": problems, "checks": results}, indent=1))
-    (out / "results.md").write_text(markdown(results))
+    where = machine()
+    told = {"machine": where, "build": problems, "checks": results}
+    (out / "results.json").write_text(json.dumps(told, indent=1))
+    lines = "".join(f"- {name}: {value}\n" for name, value in where.items())
+    (out / "results.md").write_text(f"{lines}\n{markdown(results)}")
     print()
     for problem in problems:
         print(f"build: {problem[-600:]}")
@@ -204,6 +208,26 @@ def summarise(results: list[dict[str, Any]], problems: list[str], out: Path) -> 
             print("           " + "\n           ".join(line[:220] for line in lines[-4:]))
     print(f"\n{len(results) - len(failed)} of {len(results)} fine; tables: {out}/results.md")
     return int(bool(failed))
+
+
+def machine() -> dict[str, str]:
+    """Where this ran, for the tables."""
+    version = ROOT / "VERSION"
+    return {
+        "gpumemprof": version.read_text().strip() if version.exists() else "a checkout",
+        "kernel": f"{platform.release()}, {os.cpu_count()} processors",
+        "python of the profiler": platform.python_version(),
+        "GPU": _said("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"),
+        "time": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+    }
+
+
+def _said(*command: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return "; ".join(done.stdout.strip().splitlines()) or done.stderr.strip()[:200]
 
 
 if __name__ == "__main__":

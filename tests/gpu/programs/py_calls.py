@@ -1,7 +1,7 @@
 """Allocates through ctypes from various kinds of Python code, and notes its own stack each time."""
 
-import ctypes
 import contextlib
+import ctypes
 import json
 import sys
 import threading
