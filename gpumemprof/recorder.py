@@ -277,6 +277,8 @@ class Recorder:
         self.drain()
         snapshot = self.ledger.snapshot()
         driver = self._driver_bytes()
+        # First, so that frames without a symbol are among what is told below.
+        self.stacks.resolve_all(aggregate.key.stack for aggregate in snapshot.aggregates)
         return build(
             snapshot,
             list(self.processes.all),

@@ -118,17 +118,20 @@ def check_process(pid: int) -> None:
         raise UsageError(f"there is no process {pid}") from None
     if stat_.state == "Z":
         raise UsageError(f"process {pid} ({stat_.comm}) has ended already")
+    who = f"process {pid} ({stat_.comm})"
     try:
-        with contextlib.closing(ElfFile.open(f"/proc/{pid}/exe")) as elf:
+        executable = os.open(f"/proc/{pid}/exe", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise UsageError(f"{who} is a kernel thread") from None
+    except OSError as error:
+        raise UsageError(f"{who} cannot be looked at: {error.strerror}") from None
+    try:
+        with contextlib.closing(ElfFile.open(executable)) as elf:
             machine = elf.machine
     except RemoteDataError as error:
-        if not procfs.read_command(pid):
-            raise UsageError(f"process {pid} ({stat_.comm}) is a kernel thread") from None
-        raise UsageError(
-            f"process {pid} ({stat_.comm}) is no 64-bit x86-64 program: {error}"
-        ) from None
+        raise UsageError(f"{who} is no 64-bit x86-64 program: {error}") from None
     if machine != EM_X86_64:
-        raise UsageError(f"process {pid} ({stat_.comm}) is a program for another architecture")
+        raise UsageError(f"{who} is a program for another architecture")
 
 
 class _Stops:

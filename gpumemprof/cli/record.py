@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import sys
@@ -98,6 +99,8 @@ def record(
     gpumemprof record -- python train.py
     gpumemprof record --pid 4242 --duration 60
     """
+    if duration is not None and not math.isfinite(duration):
+        raise click.BadParameter("it is not a number of seconds", param_hint="--duration")
     chosen = sum((bool(pids), everything, bool(command)))
     if chosen != 1:
         raise click.UsageError("give one of: a command after --, --pid, or --all")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 
 from gpumemprof.errors import GpumemprofError, ProcessGone
@@ -235,6 +235,12 @@ class StackResolver:
         )
         self._resolved[number] = merged
         return merged
+
+    def resolve_all(self, numbers: Iterable[int]) -> None:
+        """Resolve these ids, those that were given out here."""
+        for number in numbers:
+            if number in self._raw:
+                self.resolve(number)
 
     def counters(self) -> dict[str, int]:
         """What could not be resolved, by name."""
