@@ -242,11 +242,7 @@ def rows(fde: Fde, instructions_vaddr: int = 0) -> Iterator[Row]:
     The rules dictionary of a row is valid until the next row is asked for. Raises RemoteDataError
     on damaged instructions; work is bounded by their length.
     """
-    cie = fde.cie
-    state = _State(cie, fde.start)
-    for _ in _run(state, cie.instructions, 0):
-        raise RemoteDataError("a CIE moves to another address")
-    state.initial = dict(state.rules)
+    state = _initial(fde)
     for location in _run(state, fde.instructions, instructions_vaddr):
         yield Row(state.location, state.cfa, state.rules)
         state.location = location
@@ -255,14 +251,21 @@ def rows(fde: Fde, instructions_vaddr: int = 0) -> Iterator[Row]:
 
 def row_at(fde: Fde, vaddr: int, instructions_vaddr: int = 0) -> Row:
     """The row that holds at a virtual address inside the FDE's range."""
-    found: Row | None = None
-    for row in rows(fde, instructions_vaddr):
-        if row.start > vaddr:
+    state = _initial(fde)
+    for location in _run(state, fde.instructions, instructions_vaddr):
+        if location > vaddr:
             break
-        found = Row(row.start, row.cfa, dict(row.rules))
-    if found is None:
-        raise RemoteDataError("no row for an address inside the range")
-    return found
+        state.location = location
+    return Row(state.location, state.cfa, state.rules)
+
+
+def _initial(fde: Fde) -> _State:
+    """What the CIE says of every function, at the start of this one."""
+    state = _State(fde.cie, fde.start)
+    for _ in _run(state, fde.cie.instructions, 0):
+        raise RemoteDataError("a CIE moves to another address")
+    state.initial = dict(state.rules)
+    return state
 
 
 def _run(state: _State, instructions: bytes, vaddr: int) -> Iterator[int]:

@@ -30,7 +30,7 @@ MAX_SYMBOLS = 8_000_000
 MAX_NAME = 16 << 10
 MAX_ALIASES = 32
 """Names compared for one address."""
-MAX_LOOK_BACK = 64
+MAX_LOOK_BACK = 16
 """Occupied ranges looked through for the function an address is in."""
 _SYMBOLS_PER_RANGE = 4
 _STEP = SYMBOL_SIZE * 65_536
