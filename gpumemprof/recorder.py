@@ -20,11 +20,13 @@ from gpumemprof.ledger.model import LedgerSnapshot, Totals
 from gpumemprof.probe.calls import CALLS, Action
 from gpumemprof.probe.events import (
     CallEvent,
+    Event,
     EventReader,
     EventType,
     ProcessEvent,
     StackState,
 )
+from gpumemprof.probe.inbox import Inbox
 from gpumemprof.probe.loader import Options, Probes
 from gpumemprof.process import maps as process_maps
 from gpumemprof.process import procfs
@@ -41,6 +43,11 @@ log = logging.getLogger(__name__)
 
 WAIT_SECONDS = 0.02
 """How long records may wait in a ring that is nearly empty: the kernel wakes us for full ones."""
+COLLECT_SECONDS = 0.005
+"""How often the rings are emptied while events are handled."""
+TURN_SECONDS = 0.2
+DRAIN_SECONDS = 5.0
+"""How long a profile waits for events that came before it to be handled."""
 RESCAN_SECONDS = 0.5
 """How often a process whose address space changed is looked at for new libraries."""
 
@@ -79,9 +86,9 @@ class Recorder:
             stack.callback(self.stacks.close)
             self.ledger = Ledger()
             self._decoder = Decoder()
-            self._reader = EventReader(self.probes.layout)
-            self._pending: dict[tuple[int, int], int] = {}
-            self._records = 0
+            self._inbox = Inbox(
+                self.probes.events, self.probes.stacks, EventReader(self.probes.layout)
+            )
             self._nvml = Nvml()
             stack.callback(self._nvml.close)
             self._driver_at_attach: dict[ProcessId, int] = {}
@@ -118,9 +125,9 @@ class Recorder:
     # The loop
 
     def step(self, seconds: float = WAIT_SECONDS) -> None:
-        """Wait at most ``seconds`` for records and handle what there is."""
-        self.probes.wait(seconds)
-        self.drain()
+        """Wait at most ``seconds`` for records, and handle them for about ``TURN_SECONDS``."""
+        self.probes.wait(0 if len(self._inbox) else seconds)
+        self.drain(TURN_SECONDS)
         for process in self.processes.gone():
             # Its last calls may have arrived between the drain and the look at the pidfds.
             self.drain()
@@ -128,23 +135,23 @@ class Recorder:
                 self._end(process, time.monotonic_ns(), "exit")
         self._rescan()
 
-    def drain(self) -> None:
-        """Handle all waiting records."""
-        while True:
-            stacks = self.probes.stacks.drain(self._on_stack, limit=256)
-            events = self.probes.events.drain(self._on_event, limit=1024)
-            self._records += stacks + events
-            if not stacks and not events:
+    def drain(self, seconds: float = DRAIN_SECONDS) -> None:
+        """Handle waiting records until none is left or the time is over: a program can make them
+        faster than they are handled."""
+        inbox, handle = self._inbox, self._handle
+        inbox.collect()
+        collected = time.monotonic()
+        end = collected + seconds
+        while (event := inbox.next()) is not None:
+            handle(event)
+            now = time.monotonic()
+            if now - collected > COLLECT_SECONDS or not len(inbox):
+                inbox.collect()
+                collected = now
+            if now > end:
                 return
 
-    def _on_stack(self, record: memoryview) -> None:
-        event = self._reader.stack(record)
-        process = self._known(event.pid, event.start_ns)
-        if process is not None:
-            self._pending[event.tid, event.stack_id] = self.stacks.intern(event, process.id)
-
-    def _on_event(self, record: memoryview) -> None:
-        event = self._reader.event(record)
+    def _handle(self, event: Event) -> None:
         if isinstance(event, ProcessEvent):
             self._on_process_event(event)
             return
@@ -154,22 +161,21 @@ class Recorder:
         if CALLS[event.call].action is Action.LIBRARY_LOADED:
             process.mappings_changed = True
             return
-        stack = self._stack_of(event)
+        stack = self._stack_of(event, process)
         for change in self._decoder.decode(event, process.id, stack):
             self.ledger.apply(change)
 
-    def _stack_of(self, event: CallEvent) -> int:
+    def _stack_of(self, event: CallEvent, process: Process) -> int:
         if event.stack_state == StackState.NONE or event.type != EventType.RETURN:
             return NO_STACK
         if event.stack_state != StackState.SENT:
             return self.stacks.note(_LOST_STACK[StackState(event.stack_state)])
-        key = event.tid, event.stack_id
-        stack = self._pending.pop(key, None)
-        if stack is None:
-            # It was sent before this event, but after the last look at the ring of stacks.
-            self.probes.stacks.drain(self._on_stack)
-            stack = self._pending.pop(key, None)
-        return self.stacks.note("stack lost") if stack is None else stack
+        stack = self._inbox.stack(event)
+        return (
+            self.stacks.note("stack lost")
+            if stack is None
+            else self.stacks.intern(stack, process.id)
+        )
 
     def _known(self, pid: int, start_ns: int) -> Process | None:
         """The process of an event; one that is new becomes known (record_all, forks)."""
@@ -200,6 +206,7 @@ class Recorder:
         self.ledger.apply(ProcessEnded(process.id, time_ns, reason))
         self._decoder.forget(process.id)
         self.stacks.forget(process.id)
+        self._inbox.forget(process.id.pid)
         if reason == "exec":
             self._scan(self.processes.executed(process, comm))
         else:
@@ -240,7 +247,7 @@ class Recorder:
     @property
     def records(self) -> int:
         """Records read from the rings so far."""
-        return self._records
+        return self._inbox.records
 
     def totals(self) -> Totals:
         """What is held now, for a live line."""

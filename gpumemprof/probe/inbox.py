@@ -1,0 +1,97 @@
+"""Takes records out of the kernel's rings early and hands them on in order.
+
+A stack that was never seen before takes milliseconds to unwind, time in which a busy program fills
+a ring. So records are first moved here, which takes microseconds; the rings stay small, and this
+grows only while there is a backlog. It is bounded: when it is full, records stay in the rings, and
+what finds no room there is counted by the kernel.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from gpumemprof.probe.events import CallEvent, Event, EventReader, StackEvent
+from gpumemprof.probe.ringbuf import RingBuffer
+
+MAX_STACK_BYTES = 64 << 20
+MAX_EVENTS = 1 << 18
+
+
+class Inbox:
+    """Events in the kernel's order, and the stacks that belong to them."""
+
+    def __init__(
+        self,
+        events: RingBuffer,
+        stacks: RingBuffer,
+        reader: EventReader,
+        *,
+        max_stack_bytes: int = MAX_STACK_BYTES,
+        max_events: int = MAX_EVENTS,
+    ) -> None:
+        self._event_ring, self._stack_ring, self._reader = events, stacks, reader
+        self._max_stack_bytes, self._max_events = max_stack_bytes, max_events
+        self._events: deque[Event] = deque()
+        self._stacks: dict[int, deque[StackEvent]] = {}
+        self._stack_bytes = 0
+        self.records = 0
+        """Records taken out of the rings since the start."""
+
+    def __len__(self) -> int:
+        """Events that wait."""
+        return len(self._events)
+
+    def collect(self) -> None:
+        """Move what the rings hold here, as far as there is room."""
+        # Stacks first: the stack of an event is always sent before the event.
+        while self._stack_bytes < self._max_stack_bytes:
+            if not self._stack_ring.drain(self._add_stack, limit=64):
+                break
+        room = self._max_events - len(self._events)
+        if room > 0:
+            self.records += self._event_ring.drain(self._add_event, limit=room)
+
+    def next(self) -> Event | None:
+        """The next event, None when none waits."""
+        return self._events.popleft() if self._events else None
+
+    def stack(self, event: CallEvent) -> StackEvent | None:
+        """The stack that was sent for ``event``; None if it is not there."""
+        found = self._take(event)
+        if found is None:
+            # It came after the last look at the ring of stacks, but before its event.
+            self._stack_ring.drain(self._add_stack)
+            found = self._take(event)
+        return found
+
+    def forget(self, pid: int) -> None:
+        """The process ended: stacks of its calls that never returned are of no use."""
+        for tid in [t for t, queue in self._stacks.items() if queue and queue[0].pid == pid]:
+            for stack in self._stacks.pop(tid):
+                self._stack_bytes -= _size(stack)
+
+    def _take(self, event: CallEvent) -> StackEvent | None:
+        queue = self._stacks.get(event.tid)
+        while queue:
+            stack = queue.popleft()
+            self._stack_bytes -= _size(stack)
+            if stack.stack_id == event.stack_id and stack.start_ns == event.start_ns:
+                if not queue:
+                    del self._stacks[event.tid]
+                return stack
+            # An older one, of a call that never returned.
+        self._stacks.pop(event.tid, None)
+        return None
+
+    def _add_event(self, record: memoryview) -> None:
+        self._events.append(self._reader.event(record))
+
+    def _add_stack(self, record: memoryview) -> None:
+        stack = self._reader.stack(record)
+        self._stacks.setdefault(stack.tid, deque()).append(stack)
+        self._stack_bytes += _size(stack)
+        self.records += 1
+
+
+def _size(stack: StackEvent) -> int:
+    return len(stack.window) + len(stack.python_frames)
