@@ -40,7 +40,7 @@ _FIRST_BLOCK = 32 * 16  # PTHREAD_KEY_2NDLEVEL_SIZE entries of struct pthread_ke
 _DESCRIPTOR = "_thread_db_pthread_specific"
 _DESCRIPTOR_FORMAT = struct.Struct("<3I")  # bits of an element, number of elements, offset
 _MAX_STRUCT = 1 << 16
-_MUSL = re.compile(r"(ld-musl-|libc\.musl-)")
+_MUSL = re.compile(r"(ld-musl-|libc\.musl-|libc\.so$)")  # glibc's is libc.so.6
 _GLIBC = re.compile(r"(libc\.so\.6|libc-2\.\d+\.so|libpthread(\.so\.0|-2\.\d+\.so))$")
 _MOV_RAX_RAX = b"\x48\x8b\x80"  # mov disp32(%rax),%rax
 
