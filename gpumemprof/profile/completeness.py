@@ -39,17 +39,18 @@ LOST: dict[str, str] = {
     "failures_abridged": "failed allocations are shown without what was live: "
     "they came in quick succession",
     "after_end": "events came after the end of their process and were ignored",
-    # Counted by the unwinder, the symbolizer and the exporter.
+    # Counted while stacks were unwound and named (stack/resolver.py), and by the recorder.
     "unwind_failed": "stacks could not be unwound to their end: their outer callers are missing",
     "stacks_truncated": "stacks were longer than what is captured: their outermost callers are "
     "missing",
-    "stacks_full": "allocations were beyond the limit of stacks: their functions are unknown",
-    "unsymbolised": "native frames have no symbol: they are shown as module and offset",
-    "python_unsupported": "Python interpreters could not be read: their functions are missing",
-    "python_unreadable": "Python functions could not be read and have no name",
-    "python_reused": "Python functions were gone before they could be read and have no name",
-    "python_not_code": "Python frames were no frames of code and have no name",
-    "python_lines_unknown": "Python frames have no known line",
+    "stacks_full": "stacks were beyond the limit of different ones: they are shown as one",
+    "frames_without_file": "native frames are in files that could not be read",
+    "python_unsupported": "processes run a Python whose frames cannot be read",
+    "python_found_late": "stacks were captured before the interpreter was found: their Python "
+    "functions are missing",
+    "python_reused": "Python frames ran code that was gone before its name was read",
+    "python_not_code": "Python frames had no code object where one should be",
+    "python_unreadable": "Python frames could not be read from the program's memory",
     "push_failed": "profiles could not be pushed",
 }
 """Counter -> what happened that many times, worded to follow a number."""
@@ -62,6 +63,8 @@ NORMAL: dict[str, str] = {
     "failed_frees": "frees failed: their memory is still counted",
     "stacks_pruned": "small stacks were summed into one, to keep the profile small",
     "empty": "allocations were of 0 bytes",
+    "frames_without_symbol": "native frames have no symbol: shown as module and address",
+    "python_lines_unknown": "Python frames have no known line",
 }
 """Counters that tell what happened without anything being lost."""
 
