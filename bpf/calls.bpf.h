@@ -278,6 +278,9 @@ static __always_inline bool call_entered(struct pt_regs *ctx, __u64 cookie)
 	if (k.mode == MODE_DISCOVER) {
 		if (wanted == OFF && bpf_map_lookup_elem(&processes, &pid))
 			return false;
+	} else if (k.mode == MODE_NOTICE) {
+		if (wanted != ON)
+			return false;	/* every program of the machine has a dynamic linker */
 	} else if (wanted == OFF) {
 		return false;
 	}

@@ -47,6 +47,13 @@ static __always_inline __u64 thread_specific(const struct python_target *t, __u6
 	return read_u64(block + (key % GLIBC_KEYS_PER_BLOCK) * GLIBC_KEY_DATA + 8);
 }
 
+static __always_inline __u64 innermost_frame(const struct python_target *t, __u64 tstate)
+{
+	__u64 frame = read_u64(tstate + t->tstate_frame);
+
+	return t->cframe_frame == PY_NO_OFFSET ? frame : read_u64(frame + t->cframe_frame);
+}
+
 /*
  * The thread state of this thread, GIL held or not: the GIL holder's if it is this thread
  * (before 3.12 the only one that is right in a subinterpreter), the GIL state's slot, which
@@ -55,7 +62,7 @@ static __always_inline __u64 thread_specific(const struct python_target *t, __u6
 static __always_inline __u64 find_thread_state(const struct python_target *t, __u64 fs_base,
 					       __u8 *state)
 {
-	__u64 tstate, interpreter;
+	__u64 tstate, interpreter, fallback = 0;
 	struct {
 		__s32 initialized;
 		__u32 key;
@@ -83,13 +90,20 @@ static __always_inline __u64 find_thread_state(const struct python_target *t, __
 		}
 		tstate = thread_specific(t, fs_base, tss.key & 1023);
 		if (is_thread(t, tstate, fs_base))
-			return tstate;
+			fallback = tstate;
 	}
 	interpreter = read_u64(t->interp_head_addr);
+	/*
+	 * Before 3.12 the slot stays with the interpreter in which the thread began: with others
+	 * about, the thread may be in one of them, and then has frames there.
+	 */
+	if (fallback && (!t->current_addr || !interpreter || !read_u64(interpreter + t->interp_next)))
+		return fallback;
 	tstate = interpreter ? read_u64(interpreter + t->interp_threads) : 0;
 	for (i = 0; i < PY_MAX_LIST && interpreter; i++) {
 		if (tstate) {
-			if (is_thread(t, tstate, fs_base))
+			if (tstate != fallback && is_thread(t, tstate, fs_base) &&
+			    (!fallback || innermost_frame(t, tstate)))
 				return tstate;
 			tstate = read_u64(tstate + t->tstate_next);
 		} else {
@@ -97,8 +111,9 @@ static __always_inline __u64 find_thread_state(const struct python_target *t, __
 			tstate = interpreter ? read_u64(interpreter + t->interp_threads) : 0;
 		}
 	}
-	*state = PY_NO_THREAD_STATE;
-	return 0;
+	if (!fallback)
+		*state = PY_NO_THREAD_STATE;
+	return fallback;
 }
 
 /* A field of the frame in the buffer; the mask tells the verifier that it is inside. */
@@ -138,9 +153,7 @@ static __always_inline __u32 walk_python(struct scratch *s, const struct python_
 	tstate = find_thread_state(t, fs_base, state);
 	if (!tstate)
 		return 0;
-	frame = read_u64(tstate + t->tstate_frame);
-	if (t->cframe_frame != PY_NO_OFFSET)
-		frame = read_u64(frame + t->cframe_frame);
+	frame = innermost_frame(t, tstate);
 	if (size > FRAME_BUFFER)
 		size = FRAME_BUFFER;
 	for (n = 0; n < MAX_PY_FRAMES; n++) {

@@ -68,7 +68,8 @@ def until(condition: Callable[[], object], step: Callable[[], object]) -> None:
 
 
 @contextmanager
-def _standard_output(fd: int) -> Iterator[None]:
+def standard_output(fd: int) -> Iterator[None]:
+    """Programs that are started inside write to ``fd``."""
     saved = os.dup(1)
     os.dup2(fd, 1)
     try:
@@ -96,7 +97,7 @@ def record(
         Recorder(options(mode)) as recorder,
         out.open("wb") as stdout,
     ):
-        with _standard_output(stdout.fileno()):
+        with standard_output(stdout.fileno()):
             command = Command([str(FAKES / program), *arguments, "--hold", "0.3"])
         recorder.add(command.pid)
         command.go()
