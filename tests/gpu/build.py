@@ -61,7 +61,7 @@ def _with_nvcc(binaries: Path) -> dict[Path, list[str]] | str:
     for name in _SHARED:
         target = binaries / f"{name}_shared"
         libraries: Sequence[str] = (
-            ["-cudart", "none", str(runtime), "-Xlinker", f"-rpath,{runtime.parent}"]
+            ["-cudart", "none", "-Xlinker", f"{runtime},-rpath,{runtime.parent}"]
             if runtime
             else ["-cudart", "shared"]
         )
