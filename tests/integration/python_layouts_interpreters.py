@@ -5,6 +5,7 @@ pyenv's versions, the system's own, and what ``python_layouts_debian.sh`` has un
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from dataclasses import dataclass
@@ -25,6 +26,20 @@ class Interpreter:
     """The file that holds the interpreter."""
     include: Path | None
     """Its headers, internal ones included; None if they are not installed."""
+
+    @property
+    def home(self) -> str:
+        """PYTHONHOME, as it sees it."""
+        return "/usr" if self.root != Path("/") else str(Path(self.command[0]).parents[1])
+
+    @property
+    def shared_library(self) -> Path | None:
+        """Its libpython, also where its executable does not use it."""
+        if ".so" in self.library.name:
+            return self.library
+        name = f"libpython{self.version[0]}.{self.version[1]}.so.1.0"
+        found = self.root / "usr/lib/x86_64-linux-gnu" / name
+        return found if found.exists() else None
 
     @property
     def id(self) -> str:
@@ -81,7 +96,8 @@ INTERPRETERS = [
     for interpreter in (
         *_pyenv(),
         *_distribution(Path("/"), "system"),
-        *_distribution(UNPACKED, "sid"),
+        # Another root directory is for root only.
+        *(_distribution(UNPACKED, "sid") if os.geteuid() == 0 else ()),
     )
     if OLDEST <= interpreter.version <= NEWEST
 ]

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,50 @@ def test_the_slot_is_found_when_a_program_uses_many_keys(
             assert account in stacks
 
 
+EMBEDDABLE = [i for i in INTERPRETERS if i.shared_library is not None]
+
+
+@pytest.mark.skipif(not EMBEDDABLE, reason="no shared libpython")
+@pytest.mark.parametrize("interpreter", EMBEDDABLE, ids=lambda i: i.id)
+def test_an_interpreter_embedded_in_another_program_is_found(
+    interpreter: Interpreter, tmp_path: Path
+) -> None:
+    """The library's thread-local variables have another place than the executable's."""
+    library = interpreter.shared_library
+    assert library is not None
+    directory = tmp_path if interpreter.root == Path("/") else interpreter.root / "tmp"
+    program = directory / f"embeds{interpreter.id}"
+    source = tmp_path / "embeds.c"
+    source.write_text(
+        "int Py_BytesMain(int, char **); int main(int c, char **v) { return Py_BytesMain(c, v); }"
+    )
+    subprocess.run(
+        [
+            "cc",
+            "-o",
+            program,
+            source,
+            library,
+            "-Wl,--allow-shlib-undefined",
+            f"-Wl,-rpath,{library.parent}",
+        ],
+        check=True,
+    )
+    embedding = replace(
+        interpreter,
+        command=(*interpreter.command[:-1], f"/{program.relative_to(interpreter.root)}"),
+    )
+    with running(embedding, program_for(interpreter), PYTHONHOME=interpreter.home) as process:
+        accounts = own_accounts(process)
+        found = find(process)
+        assert found.module.endswith(library.name)
+        assert bool(found.target.tls_offset) == (interpreter.version >= (3, 15))
+        with ProcessMemory(process.pid) as memory:
+            stacks, _ = seen_from_outside(found, memory)
+        for account in accounts:
+            assert account in stacks
+
+
 @each_interpreter
 def test_every_call_of_the_interpreter_loop_is_one_run(interpreter: Interpreter) -> None:
     """The program's main thread passes through C five times or more on its way."""
@@ -154,9 +199,10 @@ def test_an_interpreter_that_is_still_starting_is_found_or_not_yet(
     ) as process:
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
-            found = finder.find(process.pid, maps.read(process.pid))
-            if found is not None:
-                break
+            with contextlib.suppress(ProcessGone):  # between the old program and the new one
+                found = finder.find(process.pid, maps.read(process.pid))
+                if found is not None:
+                    break
         assert found is not None
         assert found.version == interpreter.version
         first_line(process)

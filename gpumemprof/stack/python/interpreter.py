@@ -6,26 +6,27 @@ libpython or is linked into the executable; either way it exports ``_PyRuntime``
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gpumemprof.errors import RemoteDataError
-from gpumemprof.process.elf import PF_X, PT_LOAD, ElfFile
+from gpumemprof.process.elf import ElfFile
 from gpumemprof.process.elf_symbols import find_exported
 from gpumemprof.process.file_key import FileKey
-from gpumemprof.process.mapped_file import open_mapped
 from gpumemprof.process.maps import Mapping, Maps
 from gpumemprof.stack.python import symbols
 from gpumemprof.stack.python.layouts import Layout
 from gpumemprof.stack.python.lru import Lru
+from gpumemprof.stack.python.mapped import load_bias, opened
 from gpumemprof.stack.python.memory import Memory, ProcessMemory, read_exactly, read_u64
 from gpumemprof.stack.python.python_file import EVAL_FUNCTION, PythonFile, describe
 from gpumemprof.stack.python.target import PythonTarget, make_target
-from gpumemprof.stack.python.threads import Libc, find_libc
+from gpumemprof.stack.python.threads import find_libc, find_loader
+from gpumemprof.stack.python.tls import Loader, TlsForm, offset_from_fs
 
-_PAGE = 4096
 _MAX_CANDIDATES = 16
 _LOOKS_LIKE_PYTHON = re.compile(r"(lib)?python", re.IGNORECASE)
 _MAX_KEYS = 1024  # PTHREAD_KEYS_MAX of glibc; musl has 128
@@ -66,20 +67,21 @@ class InterpreterFinder:
         here, or data that contradict its version's layout; ProcessGone when the process ended.
         """
         for mapping in _candidates(maps):
-            try:
-                elf = ElfFile.open(open_mapped(pid, mapping))
-            except RemoteDataError:
-                continue  # not ELF, or gone: another mapping may hold the interpreter
-            try:
+            with contextlib.ExitStack() as stack:
+                try:
+                    elf = stack.enter_context(opened(pid, mapping))
+                except RemoteDataError:
+                    continue  # not ELF, or gone: another mapping may hold the interpreter
                 file = self._describe(elf, mapping)
                 if file is None:
                     continue
                 bias = load_bias(elf, mapping)
-            finally:
-                elf.close()
-            libc = find_libc(pid, maps)
             with ProcessMemory(pid) as memory:
-                return _locate(file, bias, libc, memory, mapping.path)
+                tls = _tls_offset(file, bias, pid, maps, memory)
+                libc = find_libc(pid, maps)
+                target = make_target(file.layout, file.runtime + bias, libc, tls)
+                target = _checked(target, file.layout, memory)
+            return _interpreter(file, bias, target, mapping.path)
         return None
 
     def _describe(self, elf: ElfFile, mapping: Mapping) -> PythonFile | None:
@@ -121,28 +123,21 @@ def _is_interpreter(elf: ElfFile, mapping: Mapping) -> bool:
     )
 
 
-def load_bias(elf: ElfFile, mapping: Mapping) -> int:
-    """What the process adds to the file's addresses, from one of its code mappings."""
-    for segment in elf.segments:
-        if segment.type != PT_LOAD or not segment.flags & PF_X:
-            continue
-        if (
-            segment.offset - segment.offset % _PAGE
-            <= mapping.offset
-            < (segment.offset + segment.file_size)
-        ):
-            return mapping.start - mapping.offset + segment.offset - segment.vaddr
-    raise RemoteDataError(f"{mapping.path} has no code at offset {mapping.offset:#x}")
+def _tls_offset(file: PythonFile, bias: int, pid: int, maps: Maps, memory: Memory) -> int:
+    variable = file.gil_state
+    if variable is None:
+        return 0
+    loader = find_loader(pid, maps) if variable.form is TlsForm.MODULE else Loader()
+    return offset_from_fs(variable, bias, loader, memory)
 
 
-def _locate(file: PythonFile, bias: int, libc: Libc, memory: Memory, module: str) -> Interpreter:
+def _interpreter(file: PythonFile, bias: int, target: PythonTarget, module: str) -> Interpreter:
     layout = file.layout
-    target = make_target(layout, file.runtime + bias, libc, file.gilstate_tls)
     return Interpreter(
         version=layout.version,
         free_threaded=layout.free_threaded,
         layout=layout,
-        target=_checked(target, layout, memory),
+        target=target,
         module=module,
         code_type=file.code_type + bias if file.code_type else 0,
         none=file.none + bias if file.none else 0,
@@ -157,10 +152,10 @@ def _checked(target: PythonTarget, layout: Layout, memory: Memory) -> PythonTarg
     left out: the kernel then searches the list of threads.
     """
     interpreter = read_u64(memory, target.interp_head_addr)
-    if interpreter == 0:
+    thread = read_u64(memory, interpreter + layout.interp_threads) if interpreter else 0
+    if not thread:
         return target
-    thread = read_u64(memory, interpreter + layout.interp_threads)
-    if thread and read_u64(memory, thread + layout.tstate_thread_id) >> 47:
+    if read_u64(memory, thread + layout.tstate_thread_id) >> 47:
         raise RemoteDataError(
             f"the memory of this Python {layout.version} is not laid out as its version's is"
         )
@@ -168,6 +163,8 @@ def _checked(target: PythonTarget, layout: Layout, memory: Memory) -> PythonTarg
         words = read_exactly(memory, target.tss_key_addr, 8)
         initialized = int.from_bytes(words[:4], "little")
         key = int.from_bytes(words[4:], "little")
-        if initialized != 1 or key >= _MAX_KEYS:
+        # The first thread may be made before the key, but runs nothing before it.
+        runs = read_u64(memory, thread + layout.tstate_frame) != 0
+        if initialized not in (0, 1) or key >= _MAX_KEYS or (runs and not initialized):
             return target.without_key()
     return target

@@ -8,15 +8,14 @@ from gpumemprof.errors import RemoteDataError
 from gpumemprof.process.elf import PT_LOAD, ElfFile
 from gpumemprof.stack.python import symbols
 from gpumemprof.stack.python.debug_offsets import MAX_SIZE, DebugOffsets, decode, layout_from
-from gpumemprof.stack.python.layouts import Layout, layout_for
+from gpumemprof.stack.python.layouts import ABSENT, Layout, layout_for
 from gpumemprof.stack.python.parts import split_off_parts
+from gpumemprof.stack.python.tls import TlsVariable, variable_of
 from gpumemprof.stack.python.version import find_version
 
 EVAL_FUNCTION = "_PyEval_EvalFrameDefault"
 _DATA = ("_PyRuntime", "PyCode_Type", "_Py_NoneStruct", "Py_Version")
 _GETTER = "PyGILState_GetThisThreadState"
-_MOV_RAX_FS = b"\x64\x48\x8b\x04\x25"  # mov %fs:disp32,%rax
-_GETTER_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +30,8 @@ class PythonFile:
     """``_Py_NoneStruct``, 0 if it has no symbol."""
     eval_ranges: tuple[tuple[int, int], ...]
     """(start, end) of the interpreter loop, its split-off parts included."""
-    gilstate_tls: int
-    """From fs base to the GIL state's TLS variable (3.15, linked into the executable), else 0."""
+    gil_state: TlsVariable | None
+    """Where each thread keeps its thread state: from 3.15 on (before, in a TSS value)."""
 
 
 def describe(elf: ElfFile, path: str = "") -> PythonFile:
@@ -46,6 +45,7 @@ def describe(elf: ElfFile, path: str = "") -> PythonFile:
     else:
         raise RemoteDataError(f"{path} holds a Python interpreter without _PyRuntime")
     layout = _layout(elf, runtime, path, found.get("Py_Version"))
+    thread_local = layout.runtime_tss_key == ABSENT
     getter = found.get(_GETTER)
     return PythonFile(
         layout=layout,
@@ -53,7 +53,7 @@ def describe(elf: ElfFile, path: str = "") -> PythonFile:
         code_type=found["PyCode_Type"].vaddr if "PyCode_Type" in found else 0,
         none=found["_Py_NoneStruct"].vaddr if "_Py_NoneStruct" in found else 0,
         eval_ranges=_eval_ranges(elf, found),
-        gilstate_tls=_tls_offset(elf, getter) if layout.version >= (3, 15) and getter else 0,
+        gil_state=variable_of(elf, getter.vaddr) if thread_local and getter else None,
     )
 
 
@@ -88,17 +88,3 @@ def _published(elf: ElfFile, runtime: int) -> DebugOffsets | None:
         if segment.type == PT_LOAD and segment.vaddr <= runtime and available > 0:
             return decode(elf.read_vaddr(runtime, min(available, MAX_SIZE)))
     return None
-
-
-def _tls_offset(elf: ElfFile, getter: symbols.Symbol) -> int:
-    """From fs base to the variable that ``PyGILState_GetThisThreadState`` returns, 0 if the
-    code is not a plain load: in a shared library the place differs from process to process."""
-    try:
-        code = elf.read_vaddr(getter.vaddr, _GETTER_BYTES)
-    except RemoteDataError:
-        return 0
-    at = code.find(_MOV_RAX_FS)
-    displacement = code[at + len(_MOV_RAX_FS) : at + len(_MOV_RAX_FS) + 4]
-    if at < 0 or len(displacement) != 4:
-        return 0
-    return int.from_bytes(displacement, "little", signed=True)

@@ -12,6 +12,7 @@ from gpumemprof.process.elf_symbols import symbol_table
 
 MAX_TABLE_BYTES = 48 << 20
 """Larger than the tables of any interpreter (a debug build with LTO has 1.5 MB)."""
+MAX_NAME = 256
 _SYMBOL = struct.Struct("<IBBHQQ")
 _UNDEFINED = 0
 _STT_OBJECT, _STT_FUNC = 1, 2
@@ -54,11 +55,11 @@ def _scan(elf: ElfFile, kind: int, names: set[bytes], prefix: bytes) -> list[Sym
             continue
         if text[name_at : name_at + 1] not in first_bytes:
             continue
-        end = text.find(b"\0", name_at, name_at + 256)
+        end = text.find(b"\0", name_at, name_at + MAX_NAME)
+        if end < 0:
+            continue
         name = text[name_at:end]
-        wanted = name in names or (
-            prefix and info & 0xF == _STT_FUNC and name.startswith(prefix) and end >= 0
-        )
+        wanted = name in names or (prefix and info & 0xF == _STT_FUNC and name.startswith(prefix))
         if wanted:
             found.append(Symbol(name.decode("ascii", "replace"), vaddr, size))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import posixpath
 import re
@@ -10,9 +11,10 @@ from typing import NamedTuple
 
 from gpumemprof.errors import RemoteDataError
 from gpumemprof.process.elf import ElfFile
-from gpumemprof.process.mapped_file import open_mapped
-from gpumemprof.process.maps import Maps
+from gpumemprof.process.maps import Mapping, Maps
 from gpumemprof.stack.python import symbols
+from gpumemprof.stack.python.mapped import load_bias, opened
+from gpumemprof.stack.python.tls import Loader
 
 
 class LibcKind(enum.IntEnum):
@@ -37,11 +39,16 @@ MUSL_TSD = 0x80
 """``tsd`` of x86-64's ``struct pthread`` in musl 1.2."""
 
 _FIRST_BLOCK = 32 * 16  # PTHREAD_KEY_2NDLEVEL_SIZE entries of struct pthread_key_data
-_DESCRIPTOR = "_thread_db_pthread_specific"
-_DESCRIPTOR_FORMAT = struct.Struct("<3I")  # bits of an element, number of elements, offset
+_PTHREAD_SPECIFIC = "_thread_db_pthread_specific"
+_LINK_MAP_TLS_OFFSET = "_thread_db_link_map_l_tls_offset"
+_R_DEBUG = "_r_debug"
+_FIELD = struct.Struct("<3I")
 _MAX_STRUCT = 1 << 16
 _MUSL = re.compile(r"(ld-musl-|libc\.musl-|libc\.so$)")  # glibc's is libc.so.6
-_GLIBC = re.compile(r"(libc\.so\.6|libc-2\.\d+\.so|libpthread(\.so\.0|-2\.\d+\.so))$")
+_LIBC = re.compile(
+    _MUSL.pattern + r"|(libc\.so\.6|libc-2\.\d+\.so|libpthread(\.so\.0|-2\.\d+\.so))$"
+)
+_LOADER = re.compile(r"ld-(linux-x86-64\.so\.2|2\.\d+\.so)$")
 _MOV_RAX_RAX = b"\x48\x8b\x80"  # mov disp32(%rax),%rax
 
 
@@ -53,42 +60,68 @@ def find_libc(pid: int, maps: Maps) -> Libc:
     ``pthread_getspecific``. What cannot be read has the offset of all known releases.
     """
     kind = LibcKind.GLIBC
-    seen: set[tuple[int, int]] = set()
-    for mapping in maps.executable():
-        name = posixpath.basename(mapping.path)
-        musl = bool(_MUSL.match(name))
-        key = (mapping.device, mapping.inode)
-        if key in seen or not (musl or _GLIBC.match(name)):
-            continue
-        seen.add(key)
+    for mapping in _named(maps, _LIBC):
+        musl = _MUSL.match(posixpath.basename(mapping.path)) is not None
         if musl:
             kind = LibcKind.MUSL
         try:
-            elf = ElfFile.open(open_mapped(pid, mapping))
+            with opened(pid, mapping) as elf:
+                offset = _musl_offset(elf) if musl else _glibc_offset(elf)
         except RemoteDataError:
             continue
-        try:
-            offset = _musl_offset(elf) if musl else _glibc_offset(elf)
-        except RemoteDataError:
-            offset = None
-        finally:
-            elf.close()
         if offset is not None:
             return Libc(kind, offset)
     return Libc(kind, MUSL_TSD if kind is LibcKind.MUSL else GLIBC_SPECIFIC)
 
 
-def _glibc_offset(elf: ElfFile) -> int | None:
-    symbol = symbols.find(elf, (_DESCRIPTOR,)).get(_DESCRIPTOR)
+def find_loader(pid: int, maps: Maps) -> Loader:
+    """glibc's dynamic linker in a process; what is not found is 0."""
+    debug = tls_offset = 0
+    for mapping in _named(maps, _LOADER):
+        with contextlib.suppress(RemoteDataError), opened(pid, mapping) as elf:
+            symbol = symbols.find(elf, (_R_DEBUG,)).get(_R_DEBUG)
+            if symbol is not None:
+                debug = load_bias(elf, mapping) + symbol.vaddr
+    for mapping in _named(maps, _LIBC):
+        with contextlib.suppress(RemoteDataError), opened(pid, mapping) as elf:
+            field = _described(elf, _LINK_MAP_TLS_OFFSET)
+            if field is not None and field.bits == 64 and field.offset < _MAX_STRUCT:
+                tls_offset = field.offset
+    return Loader(debug, tls_offset)
+
+
+def _named(maps: Maps, names: re.Pattern[str]) -> list[Mapping]:
+    """One code mapping of each file whose name fits."""
+    found: dict[tuple[int, int], Mapping] = {}
+    for mapping in maps.executable():
+        if names.match(posixpath.basename(mapping.path)):
+            found.setdefault((mapping.device, mapping.inode), mapping)
+    return list(found.values())
+
+
+class _Field(NamedTuple):
+    """A member of one of glibc's structures, as it describes it to debuggers."""
+
+    bits: int
+    elements: int
+    offset: int
+
+
+def _described(elf: ElfFile, name: str) -> _Field | None:
+    symbol = symbols.find(elf, (name,)).get(name)
     if symbol is None:
         return None
-    bits, count, offset = _DESCRIPTOR_FORMAT.unpack(
-        elf.read_vaddr(symbol.vaddr, _DESCRIPTOR_FORMAT.size)
-    )
+    return _Field(*_FIELD.unpack(elf.read_vaddr(symbol.vaddr, _FIELD.size)))
+
+
+def _glibc_offset(elf: ElfFile) -> int | None:
+    field = _described(elf, _PTHREAD_SPECIFIC)
     # The field described is the array of 32 pointers, right behind the first block.
-    if bits * count != 32 * 64 or not _FIRST_BLOCK <= offset < _MAX_STRUCT:
+    if field is None or field.bits * field.elements != 32 * 64:
         return None
-    return int(offset) - _FIRST_BLOCK
+    if not _FIRST_BLOCK <= field.offset < _MAX_STRUCT:
+        return None
+    return field.offset - _FIRST_BLOCK
 
 
 def _musl_offset(elf: ElfFile) -> int | None:
