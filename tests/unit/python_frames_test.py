@@ -147,6 +147,19 @@ def test_a_long_running_process_does_not_grow_the_cache_without_bound(
     assert len(python._frames) == 8
 
 
+def test_a_stack_of_functions_with_huge_line_tables_is_named_but_not_decoded_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(frames_module, "MAX_DECODED", 1000)
+    image = Image(PY312)
+    sent = [raw(image, image.code(name=f"f{n}", units=150), unit=5) for n in range(5)]
+    python = PythonFrames(image, PY312, CODE_TYPE, NONE)
+    (run,) = python.resolve(sent)
+    assert [named.name for named in run] == ["f0", "f1", "f2", "f3", "f4"]
+    assert [named.line for named in run] == [15, 15, 15, 0, 0]
+    assert python.counts.lines_unknown == 2
+
+
 @pytest.mark.parametrize(
     ("cut", "note"),
     [("truncated", "[python frames truncated]"), ("unreadable", "[python frames unreadable]")],

@@ -23,6 +23,9 @@ MAX_FRAMES = 256  # MAX_PY_FRAMES of bpf/events.h
 CACHED_FRAMES = 16_384
 CACHED_CODE_BYTES = 8 << 20
 """Bounds of what is remembered of one process."""
+MAX_DECODED = 1 << 20
+"""Bytes of line tables decoded for one stack (0.5 s of work), one table whatever its size; the lines
+of further frames are unknown. 256 usual functions have 0.1 MB."""
 _CODE_COST = 512  # bytes of a cached code object besides its line table, about
 
 REUSED = Frame.note("python code object reused")
@@ -101,6 +104,7 @@ class PythonFrames:
         self._reader = CodeReader(memory, layout, code_type)
         self._codes: Lru[tuple[int, int], Code] = Lru(CACHED_CODE_BYTES)
         self._frames: Lru[tuple[int, int, int], Frame] = Lru(CACHED_FRAMES)
+        self._left = 0  # of MAX_DECODED, for the stack at hand
 
     def resolve(
         self, frames: Sequence[RawFrame], *, truncated: bool = False, unreadable: bool = False
@@ -110,6 +114,7 @@ class PythonFrames:
         ``truncated``: the kernel stopped at its limit (PY_TRUNCATED); ``unreadable``: at a frame
         it could not read (PY_UNREADABLE). Either is said by a note at the root end.
         """
+        self._left = MAX_DECODED
         resolved = [
             tuple(named for frame in run if (named := self._resolve(frame)) is not None)
             for run in runs(frames, self._layout)
@@ -139,7 +144,11 @@ class PythonFrames:
         except RemoteDataError:
             self.counts.unreadable += 1
             return UNREADABLE
-        line = self._reader.line(code, raw.instruction, raw.tlbc_index)
+        size = len(code.table or b"")
+        line = 0
+        if size <= self._left or self._left == MAX_DECODED:
+            self._left -= size
+            line = self._reader.line(code, raw.instruction, raw.tlbc_index)
         if not line:
             self.counts.lines_unknown += 1
         frame = Frame(name=code.name, kind=FrameKind.PYTHON, file=code.file, line=line)

@@ -79,3 +79,30 @@ class ProcessMemory:
     def __exit__(self, *_: object) -> None:
         """Close."""
         self.close()
+
+
+class CopiedMemory:
+    """The memory of a forked child, and of its parent where the child's cannot be read: children
+    that end at once are gone before they can be looked at. Code objects that the child made
+    itself are told from the parent's by their fingerprints."""
+
+    def __init__(self, child: int, parent: int) -> None:
+        """Of pids; a process that is gone already is left out."""
+        self._memories: list[ProcessMemory] = []
+        for pid in (child, parent):
+            with contextlib.suppress(ProcessGone, RemoteDataError):
+                self._memories.append(ProcessMemory(pid))
+
+    def read_some(self, address: int, size: int) -> bytes:
+        """As ``Memory.read_some``, from the first that has it."""
+        for memory in self._memories:
+            data = memory.read_some(address, size)
+            if data:
+                return data
+        return b""
+
+    def close(self) -> None:
+        """Let go of both."""
+        for memory in self._memories:
+            memory.close()
+        self._memories.clear()

@@ -13,12 +13,16 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 
 from gpumemprof.errors import RemoteDataError
 from gpumemprof.process.elf import ElfFile
 from gpumemprof.stack.cfi import CallFrameInfo
 
-MAX_FUNCTION = 4 << 20
+MAX_FUNCTION = 1 << 20
+"""Bytes; the interpreter loop has 35,000 to 80,000."""
+MAX_JUMPS = 20_000
+"""A hostile file may consist of nothing but jumps; the loop has some thousands."""
 _JUMP = re.compile(rb"(?=(\x0f[\x80-\x8f]|\xe9)(.{4}))", re.DOTALL)  # jcc rel32, jmp rel32
 _MIN_JUMPS = 2  # one jump may be chance: bytes inside other instructions look like jumps
 _MAX_CANDIDATES = 8
@@ -33,7 +37,7 @@ def split_off_parts(elf: ElfFile, start: int, end: int) -> list[tuple[int, int]]
         cfi = CallFrameInfo(elf)
         towards = Counter(
             part
-            for target in _jumps(elf, start, end)
+            for target in islice(_jumps(elf, start, end), MAX_JUMPS)
             if not start <= target < end
             and (part := _range_at(cfi, target)) is not None
             and part[0] != target  # a jump to the start of a function is a call in tail position

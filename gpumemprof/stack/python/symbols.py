@@ -10,8 +10,9 @@ from gpumemprof.errors import RemoteDataError
 from gpumemprof.process.elf import SHT_DYNSYM, SHT_SYMTAB, ElfFile
 from gpumemprof.process.elf_symbols import symbol_table
 
-MAX_TABLE_BYTES = 48 << 20
-"""Larger than the tables of any interpreter (a debug build with LTO has 1.5 MB)."""
+MAX_TABLE_BYTES = 16 << 20
+"""Larger than the tables of any interpreter (a debug build with LTO has 1.5 MB); those of a program
+that embeds one may be larger, but what it exports is not."""
 MAX_NAME = 256
 _SYMBOL = struct.Struct("<IBBHQQ")
 _UNDEFINED = 0
@@ -45,6 +46,8 @@ def _scan(elf: ElfFile, kind: int, names: set[bytes], prefix: bytes) -> list[Sym
         return []
     symbols, strings = tables
     if symbols.size + strings.size > MAX_TABLE_BYTES:
+        if kind == SHT_SYMTAB:
+            return []
         raise RemoteDataError(f"a symbol table of {symbols.size + strings.size} bytes")
     text = elf.read(strings.offset, strings.size)
     data = elf.read(symbols.offset, symbols.size // _SYMBOL.size * _SYMBOL.size)
