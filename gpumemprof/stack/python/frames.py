@@ -24,8 +24,8 @@ CACHED_FRAMES = 16_384
 CACHED_CODE_BYTES = 8 << 20
 """Bounds of what is remembered of one process."""
 MAX_DECODED = 1 << 20
-"""Bytes of line tables decoded for one stack (0.5 s of work), one table whatever its size; the lines
-of further frames are unknown. 256 usual functions have 0.1 MB."""
+"""Bytes of line tables decoded for one stack (0.5 s of work), but one table whatever its size;
+the lines of further frames are unknown. 256 usual functions have 0.1 MB."""
 _CODE_COST = 512  # bytes of a cached code object besides its line table, about
 
 REUSED = Frame.note("python code object reused")
