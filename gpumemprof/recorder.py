@@ -192,6 +192,11 @@ class Recorder:
     def _on_process_event(self, event: ProcessEvent) -> None:
         if event.type == EventType.FORK:
             child = self.processes.add(event.child, event.child_start_ns, event.comm)
+            parent = self.processes.get(event.pid, event.start_ns)
+            if parent is not None:
+                target = self.stacks.forked(parent.id, child.id)
+                if target is not None:
+                    self.probes.set_python(event.child, target)
             self._scan(child)
             return
         process = self.processes.get(event.pid, event.start_ns)

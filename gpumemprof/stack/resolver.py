@@ -22,7 +22,7 @@ from gpumemprof.stack.frames import Frame, Stack
 from gpumemprof.stack.merge import FrameMode, NativeFrame, merge
 from gpumemprof.stack.python.frames import PythonFrames, Run, unpack
 from gpumemprof.stack.python.interpreter import Interpreter, InterpreterFinder
-from gpumemprof.stack.python.memory import ProcessMemory
+from gpumemprof.stack.python.memory import CopiedMemory, ProcessMemory
 from gpumemprof.stack.symbols import Symbolizer
 from gpumemprof.stack.unwind import (
     FileCache,
@@ -59,7 +59,7 @@ class _Tracked:
     unwinder: Unwinder
     interpreter: Interpreter | None = None
     python: PythonFrames | None = None
-    memory: ProcessMemory | None = None
+    memory: ProcessMemory | CopiedMemory | None = None
     problem: str = ""
     """Why its interpreter cannot be read, the last time it was tried: a process that is just
     calling exec or ending is tried in vain, and it does not matter."""
@@ -130,6 +130,24 @@ class StackResolver:
             tracked.problem = str(error)
             return None
         tracked.problem = ""
+        tracked.interpreter = found
+        tracked.python = PythonFrames(tracked.memory, found.layout, found.code_type, found.none)
+        return asdict(found.target)
+
+    def forked(self, parent: ProcessId, child: ProcessId) -> Mapping[str, int] | None:
+        """``child`` began as a copy of ``parent``: what is known of one holds for the other, also
+        if the child ends before it can be looked at. Returns what the kernel is to be told."""
+        original = self._tracked.get(parent)
+        if original is None or child in self._tracked:
+            return None
+        image = ProcessImage(
+            child.pid, self._files, maps=original.image.maps, on_miss=_RefreshOnMiss()
+        )
+        tracked = self._tracked[child] = _Tracked(image, Unwinder(image))
+        found = original.interpreter
+        if found is None:
+            return None
+        tracked.memory = CopiedMemory(child.pid, parent.pid)
         tracked.interpreter = found
         tracked.python = PythonFrames(tracked.memory, found.layout, found.code_type, found.none)
         return asdict(found.target)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.matrix import MATRIX
+
 HERE = Path(__file__).parent
 
 
@@ -17,3 +19,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(skip)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the tables of README.md when a whole matrix was run."""
+    if os.environ.get("GPUMEMPROF_WRITE_TABLES"):
+        MATRIX.write()
