@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gpumemprof.errors import ProcessGone, RemoteDataError
 from gpumemprof.ledger.decode import NO_STACK, Decoder
-from gpumemprof.ledger.events import ProcessEnded
+from gpumemprof.ledger.events import UNKNOWN_DEVICE, ProcessEnded
 from gpumemprof.ledger.ledger import Ledger
 from gpumemprof.ledger.model import LedgerSnapshot, Totals
 from gpumemprof.probe.calls import CALLS, Action
@@ -85,12 +85,12 @@ class Recorder:
             self.stacks = StackResolver(self.options.frames, full_names=self.options.full_names)
             stack.callback(self.stacks.close)
             self.ledger = Ledger()
-            self._decoder = Decoder()
+            self._nvml = Nvml()
+            stack.callback(self._nvml.close)
+            self._decoder = Decoder(0 if len(self._nvml.gpus()) == 1 else UNKNOWN_DEVICE)
             self._inbox = Inbox(
                 self.probes.events, self.probes.stacks, EventReader(self.probes.layout)
             )
-            self._nvml = Nvml()
-            stack.callback(self._nvml.close)
             self._driver_at_attach: dict[ProcessId, int] = {}
             for library in installed_libraries(self.options.library_path):
                 self.libraries.probe_path(library)

@@ -42,12 +42,16 @@ class _Contexts:
         """Device → its primary context."""
         self.retained: Counter[int] = Counter()
         """Device → references to its primary context, as far as seen."""
+        self.began_late = False
 
 
 class Decoder:
     """Decodes the calls of all processes; keeps which context belongs to which device."""
 
-    def __init__(self) -> None:
+    def __init__(self, only_device: int = UNKNOWN_DEVICE) -> None:
+        """``only_device``: the device of contexts that are not known, where the machine has just
+        one."""
+        self._only_device = only_device
         self._contexts: dict[ProcessId, _Contexts] = {}
         self.unreadable = 0
         """Successful calls whose pointer or size could not be read, and so were not counted."""
@@ -82,6 +86,11 @@ class Decoder:
         if action is not None:
             yield from action(call, event, process, stack)
 
+    def began_late(self, process: ProcessId) -> None:
+        """The process ran already when its recording began: it may hold references to primary
+        contexts that were not seen, so that giving back those that were ends nothing."""
+        self._of(process).began_late = True
+
     def forget(self, process: ProcessId) -> None:
         """The process ended."""
         self._contexts.pop(process, None)
@@ -96,7 +105,7 @@ class Decoder:
 
     def _device(self, process: ProcessId, context: int) -> int:
         contexts = self._contexts.get(process)
-        return contexts.device_of.get(context, UNKNOWN_DEVICE) if contexts else UNKNOWN_DEVICE
+        return contexts.device_of.get(context, self._only_device) if contexts else self._only_device
 
     def _allocate(
         self, call: Call, event: CallEvent, process: ProcessId, stack: int
@@ -122,6 +131,8 @@ class Decoder:
         self, call: Call, event: CallEvent, process: ProcessId, _: int
     ) -> Iterator[LedgerEvent]:
         address = event.args[call.pointer_arg - 1]
+        if call.narrow:
+            address &= _UINT32
         yield ledger.FreeEntered(
             process, event.tid, event.time_ns, call.name, _KINDS[call.memory][1], address
         )
@@ -221,8 +232,7 @@ class Decoder:
         self, call: Call, event: CallEvent, process: ProcessId, _: int
     ) -> Iterator[LedgerEvent]:
         contexts, device = self._of(process), event.args[call.device_arg - 1] & _UINT32
-        # References from before the recording are not known: without them it is still held.
-        if event.error or not contexts.retained[device]:
+        if event.error or contexts.began_late or not contexts.retained[device]:
             return
         contexts.retained[device] -= 1
         if not contexts.retained[device]:
