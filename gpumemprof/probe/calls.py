@@ -106,8 +106,7 @@ class Pointer(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One row. ``out1_bytes`` is what is read through ``out1_arg`` at return: 4 for the
-    driver's first interface, whose device pointers and sizes are 32 bits wide."""
+    """One row. ``out1_bytes`` is what is read through ``out1_arg`` at return."""
 
     name: str
     library: Library
@@ -118,6 +117,8 @@ class Call:
     size_arg: int = 0
     levels_arg: int = 0
     """Number of mipmap levels, 0 if the call has none."""
+    flags_arg: int = 0
+    """Flags of an array, 0 if they stand in its descriptor or do not matter."""
     pointer: Pointer = Pointer.NONE
     pointer_arg: int = 0
     device_arg: int = 0
@@ -127,6 +128,9 @@ class Call:
     out1_bytes: int = 8
     out2_arg: int = 0
     out2_bytes: int = 8
+    narrow: bool = False
+    """Sizes and device pointers are 32 bits wide, as in the driver's first interface (names
+    without _v2): the upper half of a register is then noise."""
 
     def cookie(self, row: int, file: int) -> int:
         """The attach cookie of this call as row ``row`` of the table, in probed file ``file``."""
@@ -184,9 +188,6 @@ _CURRENT = Call("", Library.DRIVER, Action.CONTEXT_CURRENT, Mode.CONTEXT_SET)
 _PRIMARY = Call("", Library.DRIVER, Action.PRIMARY_RELEASE, Mode.RETURN, device_arg=1)
 _RESET = Call("", Library.RUNTIME, Action.DEVICE_RESET, Mode.RETURN)
 
-_NARROW_POINTER = 4
-"""The driver's first interface (names without _v2) has 32-bit device pointers and sizes."""
-
 
 def _rows(library: Library, template: Call, *names: str) -> Iterator[Call]:
     for name in names:
@@ -197,15 +198,16 @@ def _driver() -> Iterator[Call]:
     def rows(template: Call, *names: str) -> Iterator[Call]:
         return _rows(Library.DRIVER, template, *names)
 
-    narrow = _NARROW_POINTER
     yield from rows(Call("", Library.DRIVER, Action.DRIVER_INIT, Mode.DISCOVER), "cuInit")
     yield from rows(_LINEAR, "cuMemAlloc_v2", "cuMemAllocAsync", "cuMemAllocAsync_ptsz")
     yield from rows(_LINEAR, "cuMemAllocFromPoolAsync", "cuMemAllocFromPoolAsync_ptsz")
-    yield from rows(replace(_LINEAR, out1_bytes=narrow), "cuMemAlloc")
+    yield from rows(replace(_LINEAR, narrow=True, out1_bytes=4), "cuMemAlloc")
     yield from rows(_MANAGED, "cuMemAllocManaged")
     yield from rows(_PITCH, "cuMemAllocPitch_v2")
-    yield from rows(replace(_PITCH, out1_bytes=narrow, out2_bytes=narrow), "cuMemAllocPitch")
-    yield from rows(_PINNED, "cuMemAllocHost_v2", "cuMemAllocHost", "cuMemHostAlloc")
+    narrow_pitch = replace(_PITCH, narrow=True, out1_bytes=4, out2_bytes=4)
+    yield from rows(narrow_pitch, "cuMemAllocPitch")
+    yield from rows(_PINNED, "cuMemAllocHost_v2", "cuMemHostAlloc")
+    yield from rows(replace(_PINNED, narrow=True), "cuMemAllocHost")
     yield from rows(_REGISTER, "cuMemHostRegister_v2", "cuMemHostRegister")
     yield from rows(replace(_ARRAY, size=Size.ARRAY_DESCRIPTOR, in_bytes=24), "cuArrayCreate_v2")
     yield from rows(replace(_ARRAY, size=Size.ARRAY_DESCRIPTOR_V1, in_bytes=16), "cuArrayCreate")
@@ -215,7 +217,8 @@ def _driver() -> Iterator[Call]:
     yield from rows(
         replace(_ARRAY, size=Size.ARRAY3D_DESCRIPTOR_V1, in_bytes=24), "cuArray3DCreate"
     )
-    yield from rows(_FREE, "cuMemFree_v2", "cuMemFree", "cuMemFreeAsync", "cuMemFreeAsync_ptsz")
+    yield from rows(_FREE, "cuMemFree_v2", "cuMemFreeAsync", "cuMemFreeAsync_ptsz")
+    yield from rows(replace(_FREE, narrow=True), "cuMemFree")
     yield from rows(_FREE, "cuIpcCloseMemHandle")
     yield from rows(_FREE_HOST, "cuMemFreeHost", "cuMemHostUnregister")
     yield from rows(_FREE_ARRAY, "cuArrayDestroy", "cuMipmappedArrayDestroy")
@@ -240,10 +243,9 @@ def _driver() -> Iterator[Call]:
     )
 
     yield from rows(_INFO, "cuMemGetInfo_v2")
-    yield from rows(replace(_INFO, out1_bytes=narrow, out2_bytes=narrow), "cuMemGetInfo")
-    yield from rows(
-        replace(_CONTEXT, device_arg=3), "cuCtxCreate_v2", "cuCtxCreate", "cuCtxCreate_v4"
-    )
+    yield from rows(replace(_INFO, narrow=True, out1_bytes=4, out2_bytes=4), "cuMemGetInfo")
+    yield from rows(replace(_CONTEXT, device_arg=3), "cuCtxCreate_v2", "cuCtxCreate")
+    yield from rows(replace(_CONTEXT, device_arg=4), "cuCtxCreate_v4")
     yield from rows(replace(_CONTEXT, device_arg=5), "cuCtxCreate_v3")
     yield from rows(_DESTROY, "cuCtxDestroy_v2", "cuCtxDestroy")
     yield from rows(_CURRENT, "cuCtxSetCurrent")
@@ -273,7 +275,7 @@ def _runtime() -> Iterator[Call]:
     yield from rows(channels, "cudaMallocArray")
     extent = replace(channels, size=Size.CHANNELS_EXTENT, size_arg=0)
     yield from rows(extent, "cudaMalloc3DArray")
-    yield from rows(replace(extent, levels_arg=3), "cudaMallocMipmappedArray")
+    yield from rows(replace(extent, levels_arg=3, flags_arg=4), "cudaMallocMipmappedArray")
     yield from rows(_PINNED, "cudaMallocHost", "cudaHostAlloc")
     yield from rows(_REGISTER, "cudaHostRegister")
     yield from rows(

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from gpumemprof.probe.calls import Call, Size
 from gpumemprof.probe.events import CallEvent
 
-_READ_IN, _READ_STACK_ARGS = 1, 8
+_READ_IN, _READ_OUT1, _READ_OUT2, _READ_STACK_ARGS = 1, 2, 4, 8
 
 _FORMAT_BYTES = {0x01: 1, 0x02: 2, 0x03: 4, 0x08: 1, 0x09: 2, 0x0A: 4, 0x10: 2, 0x20: 4}
 """CUarray_format: unsigned, signed 8/16/32 bits, half, float. Others (planar video, block
@@ -21,15 +21,20 @@ compression) are counted as one byte per channel, which errs low."""
 _UINT32 = 0xFFFFFFFF
 
 
-def _cells(width: int, height: int, depth: int, levels: int) -> int:
+_LAYERS = 0x01 | 0x04
+"""CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP, as cudaArrayLayered | cudaArrayCubemap: the depth is
+a number of layers or faces, which every mipmap level has."""
+
+
+def _cells(width: int, height: int, depth: int, levels: int = 1, flags: int = 0) -> int:
+    """Elements of an array and its mipmap levels; the driver ignores levels past the smallest."""
+    if not width:
+        return 0
     total = 0
-    for level in range(max(1, min(levels, 32))):
-        total += (
-            max(1, width >> level) * max(1, height >> level) * max(1, depth >> level)
-            if width
-            else 0
-        )
-    return total
+    deep = 1 if flags & _LAYERS else max(1, depth)
+    for level in range(max(1, min(levels, max(width, height, deep).bit_length()))):
+        total += max(1, width >> level) * max(1, height >> level) * max(1, deep >> level)
+    return total * (max(1, depth) if flags & _LAYERS else 1)
 
 
 def _words(event: CallEvent) -> bytes:
@@ -40,27 +45,40 @@ def _levels(call: Call, event: CallEvent) -> int:
     return event.args[call.levels_arg - 1] & _UINT32 if call.levels_arg else 1
 
 
+def _size_argument(call: Call, event: CallEvent, position: int) -> int:
+    size = event.args[position - 1]
+    return size & _UINT32 if call.narrow else size
+
+
 def _argument(call: Call, event: CallEvent) -> int:
-    size = event.args[call.size_arg - 1]
-    return size & _UINT32 if call.out1_arg and call.out1_bytes == 4 else size
+    return _size_argument(call, event, call.size_arg)
 
 
-def _pitch(call: Call, event: CallEvent) -> int:
-    width = event.args[call.size_arg - 2]
-    # a failed call wrote no pitch: then this is what was asked for
-    return (event.out2 or width) * event.args[call.size_arg - 1]
+def _pitch(call: Call, event: CallEvent) -> int | None:
+    height = _size_argument(call, event, call.size_arg)
+    if event.error:  # it wrote no pitch: this is what was asked for
+        return _size_argument(call, event, call.size_arg - 1) * height
+    return event.out2 * height if event.readable & _READ_OUT2 else None
 
 
-def _pitched_pointer(_: Call, event: CallEvent) -> int:
+def _pitched_pointer(_: Call, event: CallEvent) -> int | None:
     width, height, depth = event.stack_args[:3]
-    return (event.out1[1] or width) * max(1, height) * max(1, depth)
+    if not event.error:
+        if not event.readable & _READ_OUT1:
+            return None
+        width = event.out1[1]
+    return width * max(1, height) * max(1, depth)
 
 
 def _array_descriptor(call: Call, event: CallEvent, layout: str) -> int:
-    fields = struct.unpack_from(layout, _words(event))
-    *extent, form, channels = fields
+    *extent, form, channels = struct.unpack_from(layout, _words(event))
     width, height, depth = (*extent, 0)[:3]
-    cells = _cells(width, height, depth, _levels(call, event))
+    return int(_cells(width, height, depth) * _FORMAT_BYTES.get(form, 1) * channels)
+
+
+def _array3d_descriptor(call: Call, event: CallEvent, layout: str) -> int:
+    width, height, depth, form, channels, flags = struct.unpack_from(layout, _words(event))
+    cells = _cells(width, height, depth, _levels(call, event), flags)
     return int(cells * _FORMAT_BYTES.get(form, 1) * channels)
 
 
@@ -71,29 +89,30 @@ def _channel_bytes(event: CallEvent) -> int:
 
 def _channels(call: Call, event: CallEvent) -> int:
     width, height = event.args[call.size_arg - 1 : call.size_arg + 1]
-    return _cells(width, height, 0, 1) * _channel_bytes(event)
+    return _cells(width, height, 0) * _channel_bytes(event)
 
 
 def _channels_extent(call: Call, event: CallEvent) -> int:
     width, height, depth = event.stack_args[:3]
-    return _cells(width, height, depth, _levels(call, event)) * _channel_bytes(event)
+    flags = event.args[call.flags_arg - 1] & _UINT32 if call.flags_arg else 0
+    return _cells(width, height, depth, _levels(call, event), flags) * _channel_bytes(event)
 
 
-_RULES: dict[Size, tuple[int, Callable[[Call, CallEvent], int]]] = {
+_RULES: dict[Size, tuple[int, Callable[[Call, CallEvent], int | None]]] = {
     Size.ARGUMENT: (0, _argument),
     Size.PITCH: (0, _pitch),
     Size.PITCHED_POINTER: (_READ_STACK_ARGS, _pitched_pointer),
     Size.ARRAY_DESCRIPTOR: (_READ_IN, lambda c, e: _array_descriptor(c, e, "<QQII")),
     Size.ARRAY_DESCRIPTOR_V1: (_READ_IN, lambda c, e: _array_descriptor(c, e, "<IIII")),
-    Size.ARRAY3D_DESCRIPTOR: (_READ_IN, lambda c, e: _array_descriptor(c, e, "<QQQII")),
-    Size.ARRAY3D_DESCRIPTOR_V1: (_READ_IN, lambda c, e: _array_descriptor(c, e, "<IIIII")),
+    Size.ARRAY3D_DESCRIPTOR: (_READ_IN, lambda c, e: _array3d_descriptor(c, e, "<QQQIII")),
+    Size.ARRAY3D_DESCRIPTOR_V1: (_READ_IN, lambda c, e: _array3d_descriptor(c, e, "<IIIIII")),
     Size.CHANNELS: (_READ_IN, _channels),
     Size.CHANNELS_EXTENT: (_READ_IN | _READ_STACK_ARGS, _channels_extent),
 }
 
 
 def size_of(call: Call, event: CallEvent) -> int | None:
-    """Bytes the call obtained, or asked for if it failed; None if its arguments were unreadable."""
+    """Bytes the call obtained, or asked for if it failed; None if what tells was unreadable."""
     rule = _RULES.get(call.size)
     if rule is None:
         return 0
