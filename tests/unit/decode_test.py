@@ -368,7 +368,7 @@ def test_every_call_of_the_table_is_decoded() -> None:
         if call.action in {Action.PRIMARY_RELEASE, Action.PRIMARY_RESET}:
             told(decoder, primary(64))
         event = (entered if call.mode is Mode.FREE else returned)(call.name, *[64] * 6)
-        structure = words(struct.pack("<8Q", *[64] * 8))
+        structure = words(struct.pack("<16I", *[64] * 16))
         full = event._replace(
             context=CONTEXT, out1=(64,) * 4, out2=64, in_words=structure, stack_args=(64,) * 4
         )
