@@ -42,7 +42,10 @@ from gpumemprof.stack.resolver import StackResolver
 log = logging.getLogger(__name__)
 
 WAIT_SECONDS = 0.02
-"""How long records may wait in a ring that is nearly empty: the kernel wakes us for full ones."""
+"""How long records may wait in a ring that is nearly empty. The kernel wakes us early for a ring
+that fills up, and for the start, the end and the libraries of a process."""
+IDLE_SECONDS = 0.1
+"""The same, while nothing comes."""
 COLLECT_SECONDS = 0.005
 """How often the rings are emptied while events are handled."""
 TURN_SECONDS = 0.2
@@ -91,6 +94,7 @@ class Recorder:
             self._inbox = Inbox(
                 self.probes.events, self.probes.stacks, EventReader(self.probes.layout)
             )
+            self._patience = WAIT_SECONDS
             self._driver_at_attach: dict[ProcessId, int] = {}
             for library in installed_libraries(self.options.library_path):
                 self.libraries.probe_path(library)
@@ -124,10 +128,18 @@ class Recorder:
 
     # The loop
 
-    def step(self, seconds: float = WAIT_SECONDS) -> None:
-        """Wait at most ``seconds`` for records, and handle them for about ``TURN_SECONDS``."""
+    def step(self, seconds: float | None = None) -> None:
+        """Wait at most ``seconds`` for records (by default shortly, longer while nothing comes),
+        and handle them for about ``TURN_SECONDS``."""
+        if seconds is None:
+            seconds = self._patience
+        before = self._inbox.records
         self.probes.wait(0 if len(self._inbox) else seconds)
         self.drain(TURN_SECONDS)
+        if self._inbox.records != before:
+            self._patience = WAIT_SECONDS
+        else:
+            self._patience = min(IDLE_SECONDS, self._patience * 1.25)
         for process in self.processes.gone():
             # Its last calls may have arrived between the drain and the look at the pidfds.
             self.drain()

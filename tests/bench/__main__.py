@@ -6,11 +6,12 @@ import os
 import platform
 import sys
 
-from tests.bench import kept, pair_cost
+from tests.bench import idle, kept, pair_cost
 
 SECTIONS = {
     "cost": ("Cost of a cudaMalloc/cudaFree pair, µs, best batch / median", pair_cost.report),
     "kept": ("Events kept", kept.report),
+    "idle": ("While nothing happens", idle.report),
 }
 
 
