@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import functools
 import re
 
+from gpumemprof.stack import itanium, rust_names
 from gpumemprof.stack.demangled_text import shortened
 
 MAX_MANGLED = 16 << 10
-_MAX_RUNTIME = 1024
-"""Characters that libstdc++ takes (it refuses longer names since its version of 2018)."""
 CACHE = 16_384
-_CLONE = re.compile(r"(\.(part|isra|constprop|cold|lto_priv|llvm|warm|hot)(\.\d+)?)+$")
+_MAX_RUNTIME = 1024
+"""Characters that libstdc++ takes: it refuses longer names."""
+_CLONE = re.compile(r"(\.(part|isra|constprop|cold|lto_priv|llvm|warm|hot)(\.\w+)?)+$")
 """Parts and copies of a function that compilers make."""
-_RUST_LEGACY_HASH = re.compile(r"17h[0-9a-f]{16}E(\.|$)")
 
 
 @functools.lru_cache(maxsize=CACHE)
@@ -23,42 +22,62 @@ def demangle(name: str, *, short: bool = True) -> str:
     """The readable form of a linker symbol; ``name`` itself where there is none.
 
     ``short``: without arguments, return type and template arguments, as
-    ``at::native::empty_cuda``. Never raises for what the name holds.
+    ``at::native::empty_cuda``. Never raises, and never takes long, whatever the name holds.
     """
     if len(name) > MAX_MANGLED:
         return name
-    base, _, version = name.partition("@")  # symbol versions: malloc@@GLIBC_2.2.5
-    if version:
-        name = base
+    plain = name.partition("@")[0]  # symbol versions: malloc@@GLIBC_2.2.5
     if short:
-        name = _CLONE.sub("", name)
-    if name.startswith("_R") or (name.startswith("_ZN") and _RUST_LEGACY_HASH.search(name)):
-        text = _rust(name)
-        if text is not None:
-            return text
-    if name.startswith("_Z"):
-        text = _cpp(name)
-        if text is not None:
-            return shortened(text) if short else text
-    return name
+        plain = _CLONE.sub("", plain)
+    if plain.startswith("_R"):
+        text = _rust_v0(plain, short)
+    elif rust_names.is_legacy(plain):
+        text = _rust_legacy(plain)
+    elif plain.startswith("_Z"):
+        text = _cpp(plain, short)
+    else:
+        text = plain
+    return text or name
 
 
-def _rust(name: str) -> str | None:
-    # The package is optional at run time: without it Rust names stay as they are.
+def _rust_v0(name: str, short: bool) -> str:
     try:
-        from rust_demangler import demangle as rust_demangle
-    except ImportError:
-        return None
+        return rust_names.read_v0(name, short=short)
+    except rust_names.NotRustError:
+        return name
+
+
+def _rust_legacy(name: str) -> str:
     try:
-        text = rust_demangle(name)
-    except Exception:  # it raises many kinds for what it does not know
-        return None
-    return re.sub(r"::h[0-9a-f]{16}$", "", str(text))
+        return rust_names.read_legacy(name)
+    except rust_names.NotRustError:
+        return name
 
 
-def _cpp(name: str) -> str | None:
+def _cpp(name: str, short: bool) -> str:
+    try:
+        read = itanium.read(name)
+    except itanium.NotReadableError:
+        # Without knowing what its back references add up to, only a name with few is expanded.
+        if len(re.findall(r"[ST][0-9A-Z]*_", name)) > _SAFE_REFERENCES:
+            return name
+        full = runtime_demangle(name)
+        if full is None:
+            return name
+        return shortened(full) if short else full
+    if short:
+        return read.short
+    full = runtime_demangle(name) if read.cost <= itanium.MAX_COST else None
+    return read.short if full is None else full
+
+
+_SAFE_REFERENCES = 8
+
+
+def runtime_demangle(name: str) -> str | None:
+    """The full text by the C++ runtime, None where it has none to give or is not there."""
     runtime = _runtime()
-    if runtime is None or len(name) > _MAX_RUNTIME:
+    if runtime is None or len(name) > _MAX_RUNTIME or not name.isascii():
         return None
     status = ctypes.c_int()
     address = runtime.__cxa_demangle(name.encode(), None, None, ctypes.byref(status))
@@ -67,7 +86,7 @@ def _cpp(name: str) -> str | None:
     try:
         return ctypes.string_at(address).decode("utf-8", "replace")
     finally:
-        _free(address)
+        _c_library().free(address)
 
 
 @functools.cache
@@ -76,21 +95,23 @@ def _runtime() -> ctypes.CDLL | None:
     for library in ("libstdc++.so.6", "libc++abi.so.1"):
         try:
             runtime = ctypes.CDLL(library)
-            runtime.__cxa_demangle.restype = ctypes.c_void_p
-            runtime.__cxa_demangle.argtypes = [
-                ctypes.c_char_p,
-                ctypes.c_void_p,
-                ctypes.c_void_p,
-                ctypes.POINTER(ctypes.c_int),
-            ]
+            demangler = runtime.__cxa_demangle
         except (OSError, AttributeError):
             continue
+        demangler.restype = ctypes.c_void_p
+        demangler.argtypes = [
+            ctypes.c_char_p,
+            ctypes.c_void_p,
+            ctypes.c_void_p,
+            ctypes.POINTER(ctypes.c_int),
+        ]
         return runtime
     return None
 
 
-def _free(address: int) -> None:
+@functools.cache
+def _c_library() -> ctypes.CDLL:
     libc = ctypes.CDLL(None)
     libc.free.argtypes = [ctypes.c_void_p]
     libc.free.restype = None
-    libc.free(address)
+    return libc

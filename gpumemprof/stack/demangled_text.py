@@ -18,6 +18,7 @@ _OPERATORS = (
 )  # fmt: skip
 _ALLOCATION = re.compile(r" (new|delete)(\[\])?(?![\w:])")
 _LITERAL = re.compile(r'"" ?(\w+)')
+_INNER_QUALIFIER = re.compile(r"( (const|volatile|&&?))+(?=::)")
 _QUALIFIER = re.compile(r" (const|volatile|&&?|\[clone.*)$")
 
 
@@ -26,7 +27,7 @@ def shortened(text: str) -> str:
     for thunk in _THUNKS:
         text = text.removeprefix(thunk)
     text = _ABI_TAG.sub("", _CLONE.sub("", text))
-    name = _without_groups(text)
+    name = _INNER_QUALIFIER.sub("", _without_groups(text))
     while True:
         trimmed = _QUALIFIER.sub("", name)
         if trimmed == name:

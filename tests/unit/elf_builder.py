@@ -55,7 +55,7 @@ def build(
     names = bytearray(b"\0")
     headers = [bytes(64)]
     offset, body = TEXT_OFFSET, bytearray()
-    for name, kind, flags, vaddr, data, link, size in [
+    for name, kind, flags, vaddr, content, link, size in [
         *sections,
         (".shstrtab", 3, 0, 0, b"", 0, 0),
     ]:
@@ -63,6 +63,8 @@ def build(
         names += name.encode() + b"\0"
         if name == ".shstrtab":
             data = bytes(names)
+        else:
+            data = content
         headers.append(
             struct.pack(
                 "<IIQQQQIIQQ", position, kind, flags, vaddr, offset, len(data), link, 0, 8, size

@@ -157,10 +157,10 @@ def test_what_is_no_such_file_is_refused_with_the_reason(
 ) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(RemoteDataError, match=message):
         ElfFile.open(path)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_a_file_that_is_truncated_while_it_is_open_gives_an_error(tmp_path: Path) -> None:
