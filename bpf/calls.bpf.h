@@ -9,6 +9,7 @@
 #ifndef GPUMEMPROF_CALLS_H
 #define GPUMEMPROF_CALLS_H
 
+#define EEXIST 17
 #define SLOTS 4			/* a power of two */
 #define SAVED_CONTEXTS 4
 
@@ -247,15 +248,17 @@ static __always_inline void set_context(struct thread_state *t, __u32 mode, __u6
 	__u32 n = t->saved_count;
 
 	if (mode == MODE_CONTEXT_POP) {
-		if (n)
+		/* unknown: below the first push that was seen, or too deep to have been saved */
+		context = 0;
+		if (n) {
 			t->saved_count = --n;
-		t->context = t->saved[n & (SAVED_CONTEXTS - 1)];
-		return;
-	}
-	if (mode != MODE_CONTEXT_SET) {
-		t->saved[n & (SAVED_CONTEXTS - 1)] = t->context;
-		if (n < SAVED_CONTEXTS - 1)
-			t->saved_count = n + 1;
+			if (n < SAVED_CONTEXTS)
+				context = t->saved[n & (SAVED_CONTEXTS - 1)];
+		}
+	} else if (mode != MODE_CONTEXT_SET) {
+		if (n < SAVED_CONTEXTS)
+			t->saved[n & (SAVED_CONTEXTS - 1)] = t->context;
+		t->saved_count = n + 1;
 	}
 	t->context = context;
 }
@@ -271,6 +274,7 @@ static __always_inline bool call_entered(struct pt_regs *ctx, __u64 cookie)
 	struct call_event *e;
 	enum wanted wanted;
 	struct slot *slot;
+	long err;
 
 	if (!set || set->paused)
 		return false;
@@ -284,8 +288,11 @@ static __always_inline bool call_entered(struct pt_regs *ctx, __u64 cookie)
 	} else if (wanted == OFF) {
 		return false;
 	}
-	if (wanted == UNKNOWN && bpf_map_update_elem(&processes, &pid, &on, BPF_NOEXIST))
-		count(COUNT_PROCESSES_FULL);
+	if (wanted == UNKNOWN) {
+		err = bpf_map_update_elem(&processes, &pid, &on, BPF_NOEXIST);
+		if (err && err != -EEXIST)	/* not just another thread that was faster */
+			count(COUNT_PROCESSES_FULL);
+	}
 
 	if (k.mode == MODE_NOTICE || k.mode == MODE_DISCOVER) {
 		e = reserve_event(EVENT_ENTRY, k.call);
@@ -407,6 +414,8 @@ static __always_inline void call_returned(struct pt_regs *ctx, __u64 cookie)
 	}
 	if (k.mode == MODE_CONTEXT_CREATE && outs)
 		set_context(t, k.mode, e->out1[0]);
+	if (k.mode == MODE_CONTEXT_DESTROY && outs && slot->args[0] == t->context)
+		set_context(t, MODE_CONTEXT_POP, 0);
 	submit_event(e, set, false);
 }
 

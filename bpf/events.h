@@ -44,6 +44,7 @@ enum call_mode {
 	MODE_CONTEXT_CREATE = 8,	/* MODE_RETURN, and the first out word becomes current */
 	MODE_NOTICE = 9,	/* event at entry, of recorded processes (the dynamic linker's notice) */
 	MODE_DISCOVER = 10,	/* event at entry, of every process that is not switched off (cuInit) */
+	MODE_CONTEXT_DESTROY = 11,	/* MODE_RETURN; a current context is popped with its end */
 };
 
 enum event_type {

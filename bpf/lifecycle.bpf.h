@@ -73,11 +73,13 @@ int on_exit(__u64 *ctx)
 {
 	struct task_struct *task = (void *)ctx[0];
 	__u32 pid = task->tgid, tid = task->pid, value;
-	__u32 *on = bpf_map_lookup_elem(&processes, &pid);
+	__u32 *on;
 
+	/* before looking at the process, which another thread may have ended: the number comes again */
+	bpf_map_delete_elem(&threads, &tid);
+	on = bpf_map_lookup_elem(&processes, &pid);
 	if (!on)
 		return 0;
-	bpf_map_delete_elem(&threads, &tid);
 	/* only the last thread's end is the end of the process */
 	if (task->signal->live.counter > 0)
 		return 0;

@@ -59,7 +59,7 @@ class _Links:
         self._links.append(link)
 
     def close(self) -> None:
-        for link in self._links:
+        for link in reversed(self._links):
             link.close()
         self._links.clear()
 
@@ -67,24 +67,25 @@ class _Links:
 def attach(mode: AttachMode, fds: Sequence[int], path: str, targets: Sequence[Target]) -> Closable:
     """Hang the programs ``fds`` (entry, and return unless a session) on ``targets`` of a file.
 
-    Raises OSError with the kernel's reason; then nothing stays attached.
+    Returns before entries: a call whose entry was seen and its return not would seem to go on for
+    ever. Raises OSError with the kernel's reason; then nothing stays attached.
     """
     links = _Links()
     try:
         if mode is AttachMode.SINGLE:
             for target in targets:
-                links.add(syscalls.uprobe_perf_link(fds[0], path, target.offset, target.cookie))
                 if target.needs_return:
                     links.add(
                         syscalls.uprobe_perf_link(
                             fds[1], path, target.offset, target.cookie, returns=True
                         )
                     )
+                links.add(syscalls.uprobe_perf_link(fds[0], path, target.offset, target.cookie))
             return links
         kind = ATTACH_TYPES[mode]
         batches: list[tuple[int, Sequence[Target], bool]] = [(fds[0], targets, False)]
         if mode is AttachMode.MULTI:
-            batches.append((fds[1], [t for t in targets if t.needs_return], True))
+            batches.insert(0, (fds[1], [t for t in targets if t.needs_return], True))
         for fd, batch, returns in batches:
             if batch:
                 links.add(

@@ -36,6 +36,7 @@ class Mode(enum.IntEnum):
     CONTEXT_CREATE = 8
     NOTICE = 9
     DISCOVER = 10
+    CONTEXT_DESTROY = 11
 
 
 class Action(enum.Enum):
@@ -182,8 +183,9 @@ _HANDLE = replace(_IMPORT, memory=Memory.HANDLE)
 _INFO = Call("", Library.DRIVER, Action.MEMORY_INFO, Mode.RETURN_OUTER, out1_arg=1, out2_arg=2)
 _CONTEXT = Call("", Library.DRIVER, Action.CONTEXT_CREATE, Mode.CONTEXT_CREATE, out1_arg=1)
 _DESTROY = Call(
-    "", Library.DRIVER, Action.CONTEXT_DESTROY, Mode.RETURN, pointer=Pointer.ARGUMENT, pointer_arg=1
-)
+    "", Library.DRIVER, Action.CONTEXT_DESTROY, Mode.CONTEXT_DESTROY,
+    pointer=Pointer.ARGUMENT, pointer_arg=1,
+)  # fmt: skip
 _CURRENT = Call("", Library.DRIVER, Action.CONTEXT_CURRENT, Mode.CONTEXT_SET)
 _PRIMARY = Call("", Library.DRIVER, Action.PRIMARY_RELEASE, Mode.RETURN, device_arg=1)
 _RESET = Call("", Library.RUNTIME, Action.DEVICE_RESET, Mode.RETURN)
