@@ -125,7 +125,7 @@ class CodeFile:
 
 
 class FileCache:
-    """All code files, by identity and by id.
+    """All code files, by identity and by id. Not thread-safe.
 
     A file that an image uses stays open. Those no longer used stay open too, for the symbols of
     what ended, until more than ``limit`` are; then the ones unused for longest are closed and

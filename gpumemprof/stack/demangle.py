@@ -13,6 +13,7 @@ MAX_MANGLED = 16 << 10
 CACHE = 16_384
 _MAX_RUNTIME = 1024
 """Characters that libstdc++ takes: it refuses longer names."""
+_SAFE_REFERENCES = 8
 _CLONE = re.compile(r"(\.(part|isra|constprop|cold|lto_priv|llvm|warm|hot)(\.\w+)?)+$")
 """Parts and copies of a function that compilers make."""
 
@@ -69,9 +70,6 @@ def _cpp(name: str, short: bool) -> str:
         return read.short
     full = runtime_demangle(name) if read.cost <= itanium.MAX_COST else None
     return read.short if full is None else full
-
-
-_SAFE_REFERENCES = 8
 
 
 def runtime_demangle(name: str) -> str | None:

@@ -29,7 +29,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpumemprof.stack.architecture import ENTRY_REGISTERS, Registers
 
@@ -83,15 +83,24 @@ def checks(result: Unwound) -> Iterator[Check]:
 class _Stack:
     """One remembered stack: a leaf of the tree."""
 
-    __slots__ = ("bases", "expected", "missing", "result", "returns")
+    __slots__ = (
+        "base_distances", "base_registers", "base_words", "expected", "missing", "result",
+        "returns",
+    )  # fmt: skip
 
     def __init__(self, result: Unwound) -> None:
         self.result = result
         indices = [offset >> 3 for offset in result.return_slots]
-        self.returns: Callable[[Any], Any] = operator.itemgetter(*indices)
-        # itemgetter gives a single word bare
-        self.expected: Any = result.pcs[1:] if len(indices) > 1 else result.pcs[1]
-        self.bases = [Check(base.place, True, base.relative) for base in result.bases]
+        self.returns = _getter(indices)
+        self.expected = result.pcs[1:]
+        places = [base.place for base in result.bases if base.place >= 0]
+        self.base_words = _getter(places) if places else None
+        self.base_distances = [
+            base.relative - (base.relative >> 63 << 64) for base in result.bases if base.place >= 0
+        ]
+        self.base_registers = [
+            Check(base.place, True, base.relative) for base in result.bases if base.place < 0
+        ]
         self.missing = result.missing >> 3
 
     def holds(self, registers: Registers, words: memoryview[int]) -> bool:
@@ -99,7 +108,19 @@ class _Stack:
             return False
         if 0 <= self.missing < len(words):
             return False
-        return all(base.value(registers, words) == base.expected for base in self.bases)
+        if self.base_words is not None:
+            sp = registers.sp
+            if [word - sp for word in self.base_words(words)] != self.base_distances:
+                return False
+        return all(check.value(registers, words) == check.expected for check in self.base_registers)
+
+
+def _getter(places: list[int]) -> Callable[[memoryview[int]], tuple[int, ...]]:
+    """Reads the words at these places; IndexError if one is beyond the window."""
+    if len(places) == 1:
+        (place,) = places
+        return lambda words: (words[place],)
+    return operator.itemgetter(*places)
 
 
 class _Fork:
