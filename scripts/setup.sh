@@ -10,6 +10,10 @@ cd "$(dirname "$0")/.."
 say() { echo "setup: $*" >&2; }
 fail() { say "$*"; exit 1; }
 
+# Ubuntu has bpftool among its kernel tools.
+bpftool=bpftool
+grep -q '^ID=ubuntu' /etc/os-release 2>/dev/null && bpftool=linux-tools-generic
+
 # A package, and the test that what it is needed for is there (it may come from elsewhere).
 packages=(
 	"clang|command -v clang"                     # compiles the BPF programs
@@ -19,7 +23,11 @@ packages=(
 	"libc6-dev|test -e /usr/include/stdio.h"
 	"make|command -v make"
 	"gdb|command -v gdb"                         # stacks are compared with its own
+	"libc6-dbg|test -d /usr/lib/debug/.build-id" # names inside libc, for the tests of unwinding
+	"musl-tools|command -v musl-gcc"             # Python on musl finds its threads otherwise
+	"$bpftool|test -x /usr/sbin/bpftool || command -v bpftool || ls /usr/lib/linux-tools/*/bpftool"
 	"python3|test -x /usr/bin/python3"
+	"python3-dev|ls /usr/include/python3*/internal/pycore_frame.h" # layouts are compared with it
 	"python3-venv|/usr/bin/python3 -c 'import ensurepip, venv'"
 )
 
