@@ -17,10 +17,11 @@ from gpumemprof.process.elf import PT_GNU_EH_FRAME, PT_LOAD, SHT_NOBITS, ElfFile
 from gpumemprof.stack.cfi_rows import Cie, Fde, Row, row_at
 from gpumemprof.stack.dwarf import DW_EH_PE_OMIT, Cursor
 
-MAX_ENTRY = 1 << 20
+MAX_ENTRY = 128 << 10
 """Bytes of one CIE or FDE."""
-MAX_LINEAR = 64 << 20
-"""Bytes of an ``.eh_frame`` that is read from end to end."""
+MAX_LINEAR = 4 << 20
+"""Bytes of an ``.eh_frame`` that is read from end to end, about 100,000 entries. Larger ones come
+with a search table."""
 MAX_TABLE_ENTRIES = 16_000_000
 MAX_CIES = 4096
 _TABLE_ENCODING = 0x3B  # relative to the header, signed 4 bytes: the only one that is sorted
@@ -131,13 +132,15 @@ class CallFrameInfo:
     def _walk(self) -> Iterator[tuple[int, int, bool]]:
         """(virtual address, bytes without the length field, whether a CIE) of each entry."""
         vaddr, offset, size = self._frame_section()
-        size = min(size, MAX_LINEAR)
+        held = size if self._table_count else min(size, MAX_LINEAR)
         position = 0
-        data = self._elf.read(offset, size)
-        while position + 8 <= size:
+        data = self._elf.read(offset, held)
+        while position + 8 <= held:
             length, pointer = struct.unpack_from("<II", data, position)
             if length == 0:
                 return
+            if position + 4 + length > held < size:
+                raise RemoteDataError("call-frame information is large and has no search table")
             if length == 0xFFFFFFFF or length < 4 or position + 4 + length > size:
                 raise RemoteDataError("a damaged entry of .eh_frame")
             yield vaddr + position, length, pointer == 0

@@ -26,7 +26,8 @@ from gpumemprof.process.elf_symbols import (
     symbol_table,
 )
 
-MAX_SYMBOLS = 8_000_000
+MAX_SYMBOLS = 2_000_000
+"""The largest libraries of this field have 550,000."""
 MAX_NAME = 16 << 10
 MAX_ALIASES = 32
 """Names compared for one address."""
