@@ -104,7 +104,9 @@ class Recorder:
 
     def add(self, pid: int) -> Process:
         """Record a process from now on. Raises ProcessGone, RemoteDataError or ProbeError."""
+        self._end_stale(pid, procfs.read_stat(pid).start_ns)
         process = self.processes.add(pid)
+        self._decoder.began_late(process.id)
         held = self._nvml.process_bytes().get(pid, 0)
         if held:
             self._driver_at_attach[process.id] = held
@@ -145,6 +147,8 @@ class Recorder:
             self.drain()
             if process.ended is None:
                 self._end(process, time.monotonic_ns(), "exit")
+                # The kernel forgets a process when it tells its end; this it did not tell.
+                self.probes.forget_process(process.id.pid)
         self._rescan()
 
     def drain(self, seconds: float = DRAIN_SECONDS) -> None:
@@ -167,10 +171,11 @@ class Recorder:
         if isinstance(event, ProcessEvent):
             self._on_process_event(event)
             return
+        action = CALLS[event.call].action
+        if action is Action.DRIVER_INIT and not self.options.probe.record_all:
+            return  # every process of the machine tells that it begins to use CUDA
         process = self._known(event.pid, event.start_ns)
-        if process is None:
-            return
-        if CALLS[event.call].action is Action.LIBRARY_LOADED:
+        if action is Action.LIBRARY_LOADED:
             process.mappings_changed = True
             return
         stack = self._stack_of(event, process)
@@ -189,27 +194,38 @@ class Recorder:
             else self.stacks.intern(stack, process.id)
         )
 
-    def _known(self, pid: int, start_ns: int) -> Process | None:
-        """The process of an event; one that is new becomes known (record_all, forks)."""
+    def _known(self, pid: int, start_ns: int) -> Process:
+        """The process of an event; one that is new becomes known (record_all)."""
         process = self.processes.get(pid, start_ns)
-        if process is not None:
-            return process
-        stale = next((p for p in self.processes.running if p.id.pid == pid), None)
-        if stale is not None:
-            self._end(stale, time.monotonic_ns(), "exit")
-        process = self.processes.add(pid, start_ns)
-        self._scan(process)
+        if process is None:
+            self._end_stale(pid, start_ns)
+            process = self.processes.add(pid, start_ns)
+            self._scan(process)
         return process
+
+    def _end_stale(self, pid: int, start_ns: int) -> None:
+        """A pid was given again: the process that had it before ended before, if no one told it."""
+        stale = self.processes.stale(pid, start_ns)
+        if stale is not None:
+            slept = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
+            self._end(stale, start_ns - slept, "exit")
+
+    def _forked(self, event: ProcessEvent) -> None:
+        pid, start_ns = event.child, event.child_start_ns
+        if self.processes.get(pid, start_ns) is not None:
+            return  # found among the children of a process that was asked for
+        self._end_stale(pid, start_ns)
+        child = self.processes.add(pid, start_ns, event.comm)
+        parent = self.processes.get(event.pid, event.start_ns)
+        if parent is not None:
+            target = self.stacks.forked(parent.id, child.id)
+            if target is not None:
+                self.probes.set_python(pid, target)
+        self._scan(child)
 
     def _on_process_event(self, event: ProcessEvent) -> None:
         if event.type == EventType.FORK:
-            child = self.processes.add(event.child, event.child_start_ns, event.comm)
-            parent = self.processes.get(event.pid, event.start_ns)
-            if parent is not None:
-                target = self.stacks.forked(parent.id, child.id)
-                if target is not None:
-                    self.probes.set_python(event.child, target)
-            self._scan(child)
+            self._forked(event)
             return
         process = self.processes.get(event.pid, event.start_ns)
         if process is None:
@@ -223,12 +239,13 @@ class Recorder:
         self.ledger.apply(ProcessEnded(process.id, time_ns, reason))
         self._decoder.forget(process.id)
         self.stacks.forget(process.id)
-        self._inbox.forget(process.id.pid)
+        self._inbox.forget(process.id.pid, time_ns)
         if reason == "exec":
+            # It may have been told of the program before, in the moment of the exec.
+            self.probes.set_python(process.id.pid, None)
             self._scan(self.processes.executed(process, comm))
         else:
             self.processes.end(process, reason)
-            self.probes.forget_process(process.id.pid)
 
     # Libraries
 

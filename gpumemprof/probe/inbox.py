@@ -50,6 +50,8 @@ class Inbox:
         room = self._max_events - len(self._events)
         if room > 0:
             self.records += self._event_ring.drain(self._add_event, limit=room)
+        if not self._events:
+            self._let_go()
 
     def next(self) -> Event | None:
         """The next event, None when none waits."""
@@ -64,24 +66,35 @@ class Inbox:
             found = self._take(event)
         return found
 
-    def forget(self, pid: int) -> None:
-        """The process ended: stacks of its calls that never returned are of no use."""
-        for tid in [t for t, queue in self._stacks.items() if queue and queue[0].pid == pid]:
-            for stack in self._stacks.pop(tid):
-                self._stack_bytes -= _size(stack)
+    def forget(self, pid: int, time_ns: int) -> None:
+        """The program that was process ``pid`` ended at ``time_ns``: stacks of its calls that never
+        returned are of no use. Stacks of a later program may be here already, and stay."""
+        for tid, queue in list(self._stacks.items()):
+            while queue and queue[0].pid == pid and queue[0].time_ns <= time_ns:
+                self._stack_bytes -= _size(queue.popleft())
+            if not queue:
+                del self._stacks[tid]
 
     def _take(self, event: CallEvent) -> StackEvent | None:
         queue = self._stacks.get(event.tid)
-        while queue:
+        found = None
+        # Those of calls that never returned are older; what is newer belongs to later events.
+        while queue and found is None and queue[0].time_ns <= event.time_ns:
             stack = queue.popleft()
             self._stack_bytes -= _size(stack)
             if stack.stack_id == event.stack_id and stack.start_ns == event.start_ns:
-                if not queue:
-                    del self._stacks[event.tid]
-                return stack
-            # An older one, of a call that never returned.
-        self._stacks.pop(event.tid, None)
-        return None
+                found = stack
+        if queue is not None and not queue:
+            del self._stacks[event.tid]
+        return found
+
+    def _let_go(self) -> None:
+        """No event waits: stacks are still here only for calls that are under way or never return.
+        Beyond the bound the oldest go, or no new one would ever be taken."""
+        while self._stack_bytes >= self._max_stack_bytes:
+            tid = next(iter(self._stacks))
+            for stack in self._stacks.pop(tid):
+                self._stack_bytes -= _size(stack)
 
     def _add_event(self, record: memoryview) -> None:
         self._events.append(self._reader.event(record))

@@ -43,6 +43,15 @@ def read_stat(pid: int, proc: Path = PROC) -> Stat:
         raise ProcessGone(f"there is no process {pid}") from None
 
 
+def runs(pid: int, start_ns: int, proc: Path = PROC) -> bool:
+    """Whether ``pid`` is still the process that started at ``start_ns`` and has not ended."""
+    try:
+        stat = read_stat(pid, proc)
+    except ProcessGone:
+        return False
+    return stat.start_ns == start_ns and stat.state not in {"Z", "X"}
+
+
 def read_command(pid: int, proc: Path = PROC) -> str:
     """The command line, arguments separated by spaces, cut at 4096 bytes; "" if it has none."""
     try:
@@ -78,7 +87,8 @@ def descendants(root: int, proc: Path = PROC) -> list[int]:
             continue
     found, queue = [], [root]
     while queue:
-        for child in children.get(queue.pop(), ()):
+        # Popped: pids that were reused while this was read could form a circle.
+        for child in children.pop(queue.pop(), ()):
             found.append(child)
             queue.append(child)
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import time
@@ -46,6 +45,8 @@ class ProcessTable:
         self._ended: dict[ProcessId, Process] = {}
         self._pidfds: dict[int, int] = {}
         self._pid_of: dict[int, int] = {}
+        self._unwatched: set[int] = set()
+        """Running processes that have no pidfd."""
         self._poll = select.poll()
         self.forgotten = 0
         """Ended processes dropped beyond ``MAX_ENDED``."""
@@ -75,8 +76,16 @@ class ProcessTable:
             return process
         return self._ended.get(identity)
 
+    def stale(self, pid: int, start_ns: int) -> Process | None:
+        """The process that had ``pid`` before the one that started at ``start_ns``, if its end was
+        not told: it has ended, since the pid was given again."""
+        process = self._running.get(pid)
+        if process is not None and process.id.start_ns != whole_ticks(start_ns):
+            return process
+        return None
+
     def add(self, pid: int, start_ns: int | None = None, comm: str = "") -> Process:
-        """Begin to follow a process.
+        """Begin to follow a process; one that is followed already is returned as it is.
 
         ``start_ns`` from a kernel event makes it known even if it has ended since; without it
         the process must exist: raises ProcessGone.
@@ -90,7 +99,11 @@ class ProcessTable:
                 raise
             process = Process(ProcessId(pid, whole_ticks(start_ns)), comm, "", time.time_ns())
             self._running[pid] = process
+            self._unwatched.add(pid)
             return process
+        known = self.get(pid, stat.start_ns)
+        if known is not None:
+            return known
         process = Process(
             ProcessId(pid, stat.start_ns),
             stat.comm,
@@ -98,7 +111,7 @@ class ProcessTable:
             _wall_clock(stat.start_ns),
         )
         self._running[pid] = process
-        self._watch(pid)
+        self._watch(pid, stat.start_ns)
         return process
 
     def executed(self, process: Process, comm: str) -> Process:
@@ -126,24 +139,34 @@ class ProcessTable:
             self._unwatch(process.id.pid)
 
     def gone(self) -> list[Process]:
-        """Processes whose pidfd says they ended, whether or not the kernel told it otherwise."""
+        """Processes that have ended, whether or not the kernel's events told it."""
         found = []
         for fd, _ in self._poll.poll(0):
             process = self._running.get(self._pid_of.get(fd, -1))
             if process is not None:
                 found.append(process)
+        found += [
+            self._running[pid]
+            for pid in self._unwatched
+            if not procfs.runs(pid, self._running[pid].id.start_ns)
+        ]
         return found
 
-    def _watch(self, pid: int) -> None:
-        if pid in self._pidfds:
-            return
-        # Without one (descriptors exhausted) the kernel's exit event still tells.
-        with contextlib.suppress(OSError):
+    def _watch(self, pid: int, start_ns: int) -> None:
+        try:
             fd = os.pidfd_open(pid)
-            self._pidfds[pid], self._pid_of[fd] = fd, pid
-            self._poll.register(fd, select.POLLIN)
+        except OSError:  # descriptors are exhausted, or it ended just now
+            self._unwatched.add(pid)
+            return
+        if not procfs.runs(pid, start_ns):  # the descriptor may be of the next one with this pid
+            os.close(fd)
+            self._unwatched.add(pid)
+            return
+        self._pidfds[pid], self._pid_of[fd] = fd, pid
+        self._poll.register(fd, select.POLLIN)
 
     def _unwatch(self, pid: int) -> None:
+        self._unwatched.discard(pid)
         fd = self._pidfds.pop(pid, None)
         if fd is not None:
             self._poll.unregister(fd)
