@@ -1,0 +1,1 @@
+"""PyTorch's memory snapshots: read safely, explained, converted to a profile."""
