@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpumemprof.errors import UsageError
+from gpumemprof.plan import allocator
 from gpumemprof.plan.plan import Plan
 from gpumemprof.profile.merge import gpu_only, label
 from gpumemprof.profile.model import Profile, Sample
@@ -154,17 +155,20 @@ def _rows(plan: Plan, found: dict[str, int], engine: str) -> list[Row]:
     request, budget = plan.request, plan.budget
     serves = engine in ("vLLM", "SGLang")
     length = request.typical_length
+    taken = plan.loaded(fused=serves)
+    weights = plan.weights.bytes + taken.reserved - taken.requested
+    weights_why = f"{plan.weights.bytes:,} bytes in PyTorch's segments of 2 and 20 MiB"
     if serves:
+        weights += budget.spent["RoPE tables"].bytes
+        weights_why = f"weights and RoPE tables, {weights_why}"
         kv = budget.blocks * budget.cache.block_bytes
         kv_why = "all blocks that fit"
     else:
-        kv = plan.kv_for(request.sequences, length)
-        kv_why = f"{request.sequences:,} × KV of {length:,} tokens (--sequences, --sequence-length)"
-    weights = plan.weights.bytes
-    weights_why = "weights; allocated in segments of up to 20 MiB, which are not always full"
-    if serves:
-        weights += budget.spent["RoPE tables"].bytes
-        weights_why = "weights and RoPE tables"
+        kv = _in_segments(plan)
+        kv_why = (
+            f"{request.sequences:,} × {length:,} tokens (--sequences, --sequence-length), keys and "
+            "values of each layer in segments"
+        )
     rows = [
         Row(WEIGHTS, weights, found.get(WEIGHTS, 0), weights_why),
         Row(KV, kv, found.get(KV, 0), kv_why),
@@ -187,6 +191,15 @@ def _rows(plan: Plan, found: dict[str, int], engine: str) -> list[Row]:
     total = sum(row.planned or 0 for row in rows)
     rows.append(Row("all", total, sum(found.values()), ""))
     return rows
+
+
+def _in_segments(plan: Plan) -> int:
+    """The cache as transformers keeps it: two tensors for each layer, of all sequences."""
+    cache, request = plan.budget.cache, plan.request
+    length = request.typical_length
+    kept = [length if window is None else min(length, window) for window in cache.windows]
+    each = [request.sequences * tokens * cache.layer_bytes // 2 for tokens in kept]
+    return allocator.allocate(size for size in each for _ in range(2)).reserved
 
 
 def _notes(

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from gpumemprof.errors import UsageError
+from gpumemprof.plan import allocator, dtypes, loading, parameters, stored
 from gpumemprof.plan import budget as budgets
-from gpumemprof.plan import dtypes, parameters, stored
 from gpumemprof.plan.architecture import Architecture, Attention
 from gpumemprof.plan.budget import Amount, Budget
 from gpumemprof.plan.kv_cache import KVCache, kv_cache
@@ -73,6 +73,11 @@ class Plan:
         """Of one rank."""
         return self.budget.spent["weights"]
 
+    def loaded(self, *, fused: bool) -> allocator.Taken:
+        """What PyTorch's allocator takes for the weights of one rank, as an engine loads them
+        (``fused``, with RoPE tables) or as plain PyTorch does."""
+        return _loaded(self.request, fused=fused)
+
     def kv_for(self, sequences: int, length: int) -> int:
         """Bytes of the cache for so many sequences."""
         return sequences * self.budget.cache.sequence_bytes(length)
@@ -120,6 +125,7 @@ def _budget(request: Request) -> Budget:
     amounts: dict[str, Callable[[], Amount]] = {
         "weights": lambda: _weight_amount(request),
         "RoPE tables": lambda: budgets.rope_tables(model, dtype),
+        "blocks not split": lambda: _unsplit(request),
         "activations": lambda: budgets.activations(
             model, ranks, request.batched_tokens, request.max_sequences
         ),
@@ -136,6 +142,23 @@ def _budget(request: Request) -> Budget:
         size = parameters.weights(draft, ranks).total
         spent["draft model"] = Amount(size, f"weights of {request.draft.name}")
     return Budget(request.memory, request.utilization, spent, _cache(request))
+
+
+def _loaded(request: Request, *, fused: bool) -> allocator.Taken:
+    model = request.model.architecture
+    scheme = model.quantization if request.scheme is None else request.scheme
+    dtype = request.dtype or model.dtype
+    return allocator.allocate(loading.sizes(model, request.ranks, dtype, scheme, fused=fused))
+
+
+def _unsplit(request: Request) -> Amount:
+    if "weights" in request.given:
+        return Amount(0, "in the weights as measured")
+    taken = _loaded(request, fused=True)
+    return Amount(
+        taken.allocated - taken.requested,
+        "rests of at most 1 MiB that PyTorch's allocator leaves in the weights' blocks",
+    )
 
 
 def _cache(request: Request) -> KVCache:
