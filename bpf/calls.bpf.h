@@ -46,6 +46,13 @@ struct {
 
 static const struct thread_state new_thread;
 
+/* The nth slot; barrier_var: see size_within(). */
+static __always_inline struct slot *slot_at(struct thread_state *t, __u32 n)
+{
+	barrier_var(n);
+	return &t->slots[n & (SLOTS - 1)];
+}
+
 struct cookie {
 	__u32 call;
 	__u32 file;
@@ -133,9 +140,12 @@ static __always_inline void copy_args(__u64 *args, struct pt_regs *ctx)
 /* The nth argument as it was at entry, n from 1. */
 static __always_inline __u64 argument(const struct slot *slot, __u32 n)
 {
-	if (n < 1 || n > MAX_ARGS)
+	__u32 i = n - 1;
+
+	barrier_var(i);
+	if (i >= MAX_ARGS)
 		return 0;
-	return slot->args[n - 1];
+	return slot->args[i];
 }
 
 /* Sends registers, Python frames and the stack window of this call; returns enum stack_state. */
@@ -147,7 +157,7 @@ static __always_inline __u8 send_stack(struct pt_regs *ctx, const struct setting
 	struct python_target *target;
 	struct scratch *s;
 	__u32 frames = 0, len, stack_len;
-	__u8 state = PY_NOT_PYTHON;
+	__u8 state;
 	long err;
 
 	s = claim_scratch();
@@ -168,25 +178,23 @@ static __always_inline __u8 send_stack(struct pt_regs *ctx, const struct setting
 	s->event.stack_id = stack_id;
 
 	target = bpf_map_lookup_elem(&python_targets, &pid);
-	if (target) {
-		frames = walk_python(s, target, s->event.fs_base, &state);
-		if (state == PY_UNREADABLE)
-			count(COUNT_PY_UNREADABLE);
-		else if (state == PY_NO_THREAD_STATE)
-			count(COUNT_PY_NO_THREAD_STATE);
-		else if (state == PY_TRUNCATED)
-			count(COUNT_PY_TRUNCATED);
-	}
-	/* through memory, so that the verifier does not follow what comes for each count of frames */
-	*(volatile __u16 *)&s->event.py_frames = frames;
-	frames = *(volatile __u16 *)&s->event.py_frames;
+	s->event.py_state = PY_NOT_PYTHON;
+	if (target)
+		frames = walk_python(s, target, s->event.fs_base);
+	state = s->event.py_state;
+	if (state == PY_UNREADABLE)
+		count(COUNT_PY_UNREADABLE);
+	else if (state == PY_NO_THREAD_STATE)
+		count(COUNT_PY_NO_THREAD_STATE);
+	else if (state == PY_TRUNCATED)
+		count(COUNT_PY_TRUNCATED);
 	if (frames > MAX_PY_FRAMES)
 		frames = MAX_PY_FRAMES;
+	s->event.py_frames = frames;
 	len = frames * sizeof(struct python_frame);
 	stack_len = copy_stack(s, len, ctx->rsp, set->stack_bytes);
 	if (!stack_len)
 		count(COUNT_STACK_UNREADABLE);
-	s->event.py_state = state;
 	*(volatile __u32 *)&s->event.stack_len = stack_len;
 	stack_len = *(volatile __u32 *)&s->event.stack_len;
 	s->event.window_full = stack_len >= set->stack_bytes || stack_len >= MAX_STACK;
@@ -218,7 +226,7 @@ static __always_inline bool drop_abandoned(struct thread_state *t, __u64 sp, con
 	for (i = 0; i < SLOTS; i++) {
 		if (!t->depth)
 			return false;
-		top = &t->slots[(t->depth - 1) & (SLOTS - 1)];
+		top = slot_at(t, t->depth - 1);
 		if (top->sp > sp)
 			return false;
 		if (top->sp == sp && (top->call != k->call || top->file != k->file)) {
@@ -322,7 +330,7 @@ static __always_inline bool call_entered(struct pt_regs *ctx, __u64 cookie)
 		return false;
 	}
 
-	slot = &t->slots[t->depth & (SLOTS - 1)];
+	slot = slot_at(t, t->depth);
 	t->depth++;
 	slot->sp = ctx->rsp;
 	slot->call = k.call;
@@ -374,7 +382,7 @@ static __always_inline void call_returned(struct pt_regs *ctx, __u64 cookie)
 	t = bpf_map_lookup_elem(&threads, &tid);
 	if (!t || !t->depth)
 		return;
-	slot = &t->slots[(t->depth - 1) & (SLOTS - 1)];
+	slot = slot_at(t, t->depth - 1);
 	/* calls that were ignored at entry return here too when there is no session */
 	if (slot->sp != ctx->rsp - 8 || slot->call != k.call || slot->file != k.file)
 		return;

@@ -57,6 +57,17 @@ struct {
 	__type(value, __u64);
 } counters SEC(".maps");
 
+/*
+ * A size of 1 to `most` bytes (a power of two), bounded where it is used and without a branch.
+ * Verifiers before 6.8 forget what is known of a value when it is copied or kept on the stack, and
+ * follow every branch by itself; barrier_var keeps the compiler from leaving out what it knows.
+ */
+static __always_inline __u32 size_within(__u32 size, __u32 most)
+{
+	barrier_var(size);
+	return ((size - 1) & (most - 1)) + 1;
+}
+
 static __always_inline void count(__u32 which)
 {
 	__u64 *value = bpf_map_lookup_elem(&counters, &which);

@@ -65,8 +65,8 @@ static __always_inline __u32 copy_stack(struct scratch *s, __u32 offset, __u64 s
 			break;
 		if (n > limit - done)
 			n = limit - done;
-		if (offset > MAX_PY_FRAMES * sizeof(struct python_frame) || done > MAX_STACK ||
-		    n > STACK_CHUNK)
+		n = size_within(n, STACK_CHUNK);
+		if (offset > MAX_PY_FRAMES * sizeof(struct python_frame) || done > MAX_STACK)
 			break;
 		if (bpf_probe_read_user(s->data + offset + done, n, (void *)(sp + done)))
 			break;

@@ -122,63 +122,101 @@ static __always_inline __u64 find_thread_state(const struct python_target *t, __
 #define FRAME_U16(s, offset) (*(__u16 *)((s)->frame + ((offset) & (FRAME_BUFFER - 2))))
 #define FRAME_U8(s, offset) ((s)->frame[(offset) & (FRAME_BUFFER - 1)])
 
-/* Tells a code object from another that took its address: a hash of its identifying fields. */
+/*
+ * What follows runs once per frame, and verifiers before 6.8 check each of the MAX_PY_FRAMES rounds
+ * by itself, each branch twice: with branches it takes them more than the million steps they allow.
+ */
+
+/* 1 if the interpreter has the field, else 0. */
+static __always_inline __u32 has(__u16 offset)
+{
+	__u32 difference = (__u32)offset - PY_NO_OFFSET;
+
+	barrier_var(difference);
+	return difference >> 31;
+}
+
+/* `a` if the number is negative, else `b`. */
+static __always_inline __u64 if_negative(__s64 number, __u64 a, __u64 b)
+{
+	barrier_var(number);
+	number >>= 63;
+	barrier_var(number);
+	return b ^ ((a ^ b) & number);
+}
+
+/*
+ * Tells a code object from another that took its address: a hash of its identifying fields
+ * (code_fp_len bytes, a multiple of 8), 0 if they cannot be read.
+ */
 static __always_inline __u32 fingerprint(struct scratch *s, const struct python_target *t, __u64 code)
 {
-	__u32 len = t->code_fp_len;
 	__u64 h = 0xcbf29ce484222325ULL;
+	__s64 len = t->code_fp_len;
+	long err;
 	int i;
 
 	code &= ~(__u64)t->code_tag_mask;
-	if (!code || len > FRAME_BUFFER)
-		return 0;
-	if (bpf_probe_read_user(s->code, len, (void *)(code + t->code_fp_offset)))
-		return 0;
+	err = bpf_probe_read_user(s->code, size_within(len, FRAME_BUFFER),
+				  (void *)(code + t->code_fp_offset));
+#pragma unroll
 	for (i = 0; i < FRAME_BUFFER / 8; i++) {
-		if (i * 8 >= len)
-			break;
-		h = (h ^ *(__u64 *)(s->code + i * 8)) * 0x9E3779B97F4A7C15ULL;
+		__u64 next = (h ^ *(__u64 *)(s->code + i * 8)) * 0x9E3779B97F4A7C15ULL;
+
+		h = if_negative(i * 8 - len, next, h);
 	}
-	return (__u32)(h >> 32) ^ (__u32)h;
+	return if_negative(err, 0, (__u32)(h >> 32) ^ (__u32)h);
 }
 
-/* Writes the frames of the thread to s->data, innermost first; returns how many. */
-static __always_inline __u32 walk_python(struct scratch *s, const struct python_target *t,
-					 __u64 fs_base, __u8 *state)
+/* One frame out of the buffer. */
+static __always_inline void copy_frame(struct python_frame *out, struct scratch *s,
+				       const struct python_target *t)
+{
+	__s32 index = FRAME_U32(s, t->frame_instruction);
+
+	out->code = FRAME_U64(s, t->frame_code);
+	out->instruction = if_negative(-(__s64)t->instruction_is_int, (__s64)index,
+				       FRAME_U64(s, t->frame_instruction));
+	out->owner = FRAME_U8(s, t->frame_owner) * has(t->frame_owner);
+	out->is_entry = FRAME_U8(s, t->frame_is_entry) * has(t->frame_is_entry);
+	out->tlbc_index = FRAME_U16(s, t->frame_tlbc_index) * has(t->frame_tlbc_index);
+	out->fingerprint = fingerprint(s, t, out->code);
+}
+
+/*
+ * Writes the frames of the thread to s->data, innermost first, and what became of them to the
+ * event; returns how many. Not inlined and not static: so it is verified once, by itself, and not
+ * again for every state in which a caller may be.
+ */
+__attribute__((noinline)) __u32 walk_python(struct scratch *s, const struct python_target *t,
+					    __u64 fs_base)
 {
 	__u64 tstate, frame;
-	__u32 size = t->frame_size;
-	int n;
+	__u8 state;
+	int n = 0;
 
-	tstate = find_thread_state(t, fs_base, state);
-	if (!tstate)
-		return 0;
-	frame = innermost_frame(t, tstate);
-	if (size > FRAME_BUFFER)
-		size = FRAME_BUFFER;
+	if (!s || !t)
+		return 0;	/* never, but verifiers ask */
+	tstate = find_thread_state(t, fs_base, &state);
+	frame = tstate ? innermost_frame(t, tstate) : 0;
+	if (!frame)
+		goto end;
 	for (n = 0; n < MAX_PY_FRAMES; n++) {
-		struct python_frame *out;
-
-		if (!frame)
-			return n;
-		if (bpf_probe_read_user(s->frame, size, (void *)frame)) {
-			*state = PY_UNREADABLE;
-			return n;
+		if (bpf_probe_read_user(s->frame, size_within(t->frame_size, FRAME_BUFFER),
+					(void *)frame)) {
+			state = PY_UNREADABLE;
+			goto end;
 		}
-		out = (struct python_frame *)(s->data + n * sizeof(*out));
-		out->code = FRAME_U64(s, t->frame_code);
-		out->instruction = t->instruction_is_int ?
-			(__u64)(__s64)(__s32)FRAME_U32(s, t->frame_instruction) :
-			FRAME_U64(s, t->frame_instruction);
-		out->owner = t->frame_owner == PY_NO_OFFSET ? 0 : FRAME_U8(s, t->frame_owner);
-		out->is_entry = t->frame_is_entry == PY_NO_OFFSET ? 0 : FRAME_U8(s, t->frame_is_entry);
-		out->tlbc_index = t->frame_tlbc_index == PY_NO_OFFSET ?
-			0 : FRAME_U16(s, t->frame_tlbc_index);
-		out->fingerprint = fingerprint(s, t, out->code);
+		copy_frame((struct python_frame *)s->data + n, s, t);
 		frame = FRAME_U64(s, t->frame_previous);
+		if (!frame) {
+			n++;
+			goto end;
+		}
 	}
-	if (frame)
-		*state = PY_TRUNCATED;
+	state = PY_TRUNCATED;
+end:
+	s->event.py_state = state;
 	return n;
 }
 

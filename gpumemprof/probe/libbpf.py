@@ -72,6 +72,7 @@ class Libbpf:
         raw.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint32)]
         self.raw_btf: Callable[[int, object], int | None] = raw
         self.log: list[str] = []
+        self._libc = ctypes.CDLL(None)
         self._printer = _PRINT_FN(self._print)
         self.lib.libbpf_set_print(self._printer)
 
@@ -85,10 +86,13 @@ class Libbpf:
     def _print(self, level: int, template: bytes, arguments: int | None) -> int:
         if level >= _PRINT_DEBUG:
             return 0
-        buffer = ctypes.create_string_buffer(16384)
-        libc = ctypes.CDLL(None)
-        libc.vsnprintf(buffer, len(buffer), template, ctypes.c_void_p(arguments))
-        self.log.extend(buffer.value.decode(errors="replace").splitlines())
+        # A verifier's log comes in one piece, of up to 16 MiB, and its last lines say what is wrong.
+        text = ctypes.c_char_p()
+        if self._libc.vasprintf(ctypes.byref(text), template, ctypes.c_void_p(arguments)) < 0:
+            return 0
+        lines = (text.value or b"").decode(errors="replace").splitlines()
+        self._libc.free(text)
+        self.log.extend(lines[-_MAX_LOG:])
         del self.log[:-_MAX_LOG]
         return 0
 
@@ -101,7 +105,7 @@ class Libbpf:
     def reason(self) -> str:
         """The last lines of libbpf's log that say why, for an error message."""
         lines = [line.strip() for line in self.log if line.strip()]
-        telling = [line for line in lines if not line.startswith(("libbpf: --", "processed"))]
+        telling = [line for line in lines if not line.startswith(("-- END", "processed"))]
         return f": {'; '.join(telling[-3:])}" if telling else ""
 
 
