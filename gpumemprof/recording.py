@@ -20,6 +20,7 @@ from gpumemprof.process.launch import Command
 from gpumemprof.profile import files, folded, pprof, speedscope
 from gpumemprof.profile.merge import gpu_only
 from gpumemprof.profile.model import Profile
+from gpumemprof.profile.text import printable
 from gpumemprof.recorder import Recorder, RecorderOptions
 from gpumemprof.report import units
 from gpumemprof.report.table import make_console, render
@@ -75,8 +76,9 @@ def run(request: Request) -> int:
         if written != request.output:
             _say(f"{request.output} cannot be written; the profile is in {written}")
         _tell(profile, request, written)
-    code = 0 if written == request.output else 1
-    return _exit_code(command, request, stops) or code
+        recorder.close()
+        code = 0 if written == request.output else 1
+        return _exit_code(command, stops) or code
 
 
 def _require_privileges() -> None:
@@ -113,12 +115,14 @@ def _begin(recorder: Recorder, request: Request) -> Command | None:
 def check_process(pid: int) -> None:
     """Raises UsageError when a process cannot be recorded, with the reason."""
     try:
-        stat_ = procfs.read_stat(pid)
+        stat_, process = procfs.read_stat(pid), procfs.thread_group(pid)
     except ProcessGone:
         raise UsageError(f"there is no process {pid}") from None
+    who = f"process {pid} ({printable(stat_.comm)})"
     if stat_.state == "Z":
-        raise UsageError(f"process {pid} ({stat_.comm}) has ended already")
-    who = f"process {pid} ({stat_.comm})"
+        raise UsageError(f"{who} has ended already")
+    if process != pid:
+        raise UsageError(f"{pid} is a thread of process {process}: record that")
     try:
         executable = os.open(f"/proc/{pid}/exe", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -135,22 +139,36 @@ def check_process(pid: int) -> None:
 
 
 class _Stops:
-    """How often the user asked to stop."""
+    """Signals by which the user asks to stop."""
 
     def __init__(self) -> None:
-        self.asked = 0
-        self.last = 0
+        self._last = 0
+        self.passed_on = False
+        """Whether the command was told already: it ends in its own way, unless asked again."""
+        self.insisted = False
 
     def handle(self, number: int, _frame: FrameType | None) -> None:
-        self.asked += 1
-        self.last = number
+        self._last = number
+
+    def take(self) -> int:
+        """The last signal since this was asked before, 0 if there was none."""
+        taken, self._last = self._last, 0
+        return taken
+
+    def pass_on(self, command: Command, number: int) -> None:
+        """A terminal sends Ctrl-C to the command as well, anything else only we are sent."""
+        self.passed_on = True
+        if number == signal.SIGTERM or not _in_foreground():
+            command.send(number)
 
 
 @contextlib.contextmanager
 def _stop_signals() -> Iterator[_Stops]:
     stops = _Stops()
     old = {
-        number: signal.signal(number, stops.handle) for number in (signal.SIGINT, signal.SIGTERM)
+        number: signal.signal(number, stops.handle)
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if signal.getsignal(number) is not signal.SIG_IGN
     }
     try:
         yield stops
@@ -163,20 +181,16 @@ def _loop(recorder: Recorder, request: Request, command: Command | None, stops: 
     """Until the command or the processes ended, the time is over, or the user stops it."""
     began = time.monotonic()
     live = _LiveLine(recorder)
-    passed_on = 0
     while True:
         recorder.step()
         live.show()
         if request.duration is not None and time.monotonic() - began >= request.duration:
             break
-        if stops.asked > passed_on:
-            # A terminal sends Ctrl-C to the command as well: it ends in its own way, and the
-            # recording with it. A second one does not wait.
-            if command is None or passed_on:
+        if stop := stops.take():
+            if command is None or stops.passed_on:
+                stops.insisted = True
                 break
-            passed_on = stops.asked
-            if stops.last == signal.SIGTERM or not _in_foreground():
-                command.send(stops.last)
+            stops.pass_on(command, stop)
         if command is not None:
             if command.poll() is not None:
                 recorder.step(_SETTLE_SECONDS)
@@ -189,18 +203,29 @@ def _loop(recorder: Recorder, request: Request, command: Command | None, stops: 
 def _in_foreground() -> bool:
     """Whether the terminal's Ctrl-C reaches our process group, and so the command."""
     try:
-        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
-    except (OSError, ValueError):
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
         return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
 
 
-def _exit_code(command: Command | None, request: Request, stops: _Stops) -> int:
+def _exit_code(command: Command | None, stops: _Stops) -> int:
+    """Of the command, which may go on after its recording; one that was told to stop and does not
+    is no longer waited for when the user asks again."""
     if command is None:
         return 0
+    if stops.insisted:
+        command.send(signal.SIGTERM)
     while (code := command.poll()) is None:
-        if stops.asked > 1:
-            command.send(signal.SIGTERM)
-            stops.asked = 0
+        if stop := stops.take():
+            if stops.passed_on:
+                return 128 + stop
+            stops.pass_on(command, stop)
         time.sleep(0.02)
     return code
 

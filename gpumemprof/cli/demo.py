@@ -27,7 +27,7 @@ _BUILT = Path(__file__).parents[2] / "build" / "fakes"
     metavar="FILE",
     help="Where to write the profile.  [default: demo.pb.gz, or demo-fixed.pb.gz]",
 )
-def demo(*, fixed: bool, output: Path | None) -> None:
+def demo(*, fixed: bool, output: Path | None) -> int:
     """Record a small LLM server and show which of its functions hold GPU memory.
 
     Without a GPU it runs on the stand-in CUDA libraries of a source checkout (make fakes).
@@ -44,7 +44,7 @@ def demo(*, fixed: bool, output: Path | None) -> None:
     )
     code = recording.run(request)
     click.echo(f"\nlook again: gpumemprof report {chosen} --stacks")
-    sys.exit(code)
+    return code
 
 
 def _library_path() -> str:

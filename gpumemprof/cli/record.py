@@ -89,7 +89,7 @@ def record(
     pids: tuple[int, ...], everything: bool, duration: float | None, output: Path | None,
     form: str, frames: str, full_names: bool, limit: int, no_follow: bool, stack_size: int,
     attach: str | None, command: tuple[str, ...],
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """Record GPU memory and write a profile.
 
     Give a COMMAND after --, or --pid, or --all. Ends when the command ends, after --duration,
@@ -126,4 +126,4 @@ def record(
         limit=limit,
         invoked=shlex.join(["gpumemprof", *sys.argv[1:]]),
     )
-    sys.exit(recording.run(request))
+    return recording.run(request)

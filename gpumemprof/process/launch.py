@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -9,7 +10,9 @@ from collections.abc import Sequence
 
 from gpumemprof.errors import UsageError
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)
+_OURS = (signal.SIGINT, signal.SIGTERM)
+"""Handled by us. Where they are ignored (a job in the background of a script), they stay so."""
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class Command:
@@ -29,7 +32,10 @@ class Command:
     def _child(self) -> None:
         """Never returns."""
         try:
-            for number in _SIGNALS:
+            for number in _OURS:
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    signal.signal(number, signal.SIG_DFL)
+            for number in _IGNORED_BY_PYTHON:
                 signal.signal(number, signal.SIG_DFL)
             os.close(self._go_write)
             if not os.read(self._go_read, 1):  # the parent gave up
@@ -42,12 +48,13 @@ class Command:
 
     def go(self) -> None:
         """Run the command. Raises UsageError when it cannot be executed."""
-        os.write(self._go_write, b"x")
+        with contextlib.suppress(BrokenPipeError):  # killed already: poll tells
+            os.write(self._go_write, b"x")
         os.close(self._go_write)
         self._go_write = -1
         told = os.read(self._error_read, 16)  # ends when exec closes the other end
         if told:
-            os.waitpid(self.pid, 0)
+            self._status = os.waitpid(self.pid, 0)[1]
             code = int(told)
             reason = "command not found" if code == errno.ENOENT else os.strerror(code)
             raise UsageError(f"{self._arguments[0]}: {reason}")
@@ -55,7 +62,10 @@ class Command:
     def poll(self) -> int | None:
         """The exit code once it ended, 128 + n for death by signal n as shells have it."""
         if self._status is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:  # we were started with SIGCHLD ignored: no one can know
+                pid, status = self.pid, 0
             if pid:
                 self._status = status
         if self._status is None:
@@ -73,4 +83,8 @@ class Command:
         if self._go_write >= 0:
             os.close(self._go_write)
             self._go_write = -1
-        os.close(self._error_read)
+            with contextlib.suppress(ChildProcessError):
+                self._status = os.waitpid(self.pid, 0)[1]
+        if self._error_read >= 0:
+            os.close(self._error_read)
+            self._error_read = -1

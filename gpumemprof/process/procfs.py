@@ -62,6 +62,18 @@ def read_command(pid: int, proc: Path = PROC) -> str:
     return data.rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
 
 
+def thread_group(pid: int, proc: Path = PROC) -> int:
+    """The process that thread ``pid`` belongs to; itself if it is one. Raises ProcessGone."""
+    try:
+        with (proc / str(pid) / "status").open("rb") as file:
+            for line in file:
+                if line.startswith(b"Tgid:"):
+                    return int(line.split()[1])
+    except (OSError, ValueError, IndexError):
+        pass
+    raise ProcessGone(f"there is no process {pid}")
+
+
 def virtual_size(pid: int, proc: Path = PROC) -> int:
     """Size of the address space in pages: it changes whenever a library is mapped. 0 if gone."""
     try:
