@@ -17,7 +17,7 @@ from gpumemprof.probe.libbpf import Libbpf
 from gpumemprof.probe.loader import OBJECT_PATH, Options, Probes
 from gpumemprof.process import maps, procfs
 from gpumemprof.process.gpu import Nvml
-from gpumemprof.process.libraries import LibraryProber, classify, installed_libraries
+from gpumemprof.process.libraries import LibraryProber, installed_libraries
 
 OLDEST_KERNEL = (5, 15)
 """Attach cookies of uprobes came with it."""
@@ -158,18 +158,19 @@ def _cuda(probes: Probes) -> Iterator[Check]:
     try:
         for path in installed_libraries(os.environ.get("LD_LIBRARY_PATH", "")):
             prober.probe_path(path)
-        users: dict[str, list[int]] = {}
+        users: dict[str, set[int]] = {}
         for pid in procfs.pids():
             with suppress(ProcessGone, RemoteDataError):
                 mapped = maps.read(pid)
                 if prober.scan(pid, mapped):
                     for mapping in mapped.executable():
-                        if classify(mapping.path) in (Library.DRIVER, Library.RUNTIME):
-                            users.setdefault(mapping.path, []).append(pid)
+                        file = prober.file_of(mapping)
+                        if file is not None:
+                            users.setdefault(file.path, set()).add(pid)
         for file in prober.probed:
             if file.library is Library.LOADER:
                 continue
-            pids = sorted(set(users.get(file.path, [])))
+            pids = sorted(users.get(file.path, ()))
             yield Check(f"{file.library.value}", Status.OK,
                         f"{file.path}: {len(file.calls)} calls probed, mapped by "
                         + (_some(pids) if pids else "no process now"))  # fmt: skip

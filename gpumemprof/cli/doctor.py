@@ -7,16 +7,18 @@ import sys
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from gpumemprof.doctor import Check, Status, examine
+from gpumemprof.profile.text import printable
 
 _STYLES = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "bold red"}
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def doctor(as_json: bool) -> None:
+def doctor(as_json: bool) -> int:
     """Check whether this machine can record, and what will be seen.
 
     Exits with 1 when recording cannot work.
@@ -31,7 +33,7 @@ def doctor(as_json: bool) -> None:
         click.echo(json.dumps({"works": works, "checks": found}, indent=2))
     else:
         _print(checks, works)
-    sys.exit(0 if works else 1)
+    return 0 if works else 1
 
 
 def _print(checks: list[Check], works: bool) -> None:
@@ -40,6 +42,8 @@ def _print(checks: list[Check], works: bool) -> None:
     for check in checks:
         style = _STYLES[check.status]
         advice = f"\n-> {check.advice}" if check.advice else ""
-        table.add_row(f"[{style}]{check.status.value}[/]", check.name, f"{check.found}{advice}")
+        # as it is: the kernel writes brackets, and programs choose the paths they map
+        found = escape(printable(check.found) + advice)
+        table.add_row(f"[{style}]{check.status.value}[/]", escape(check.name), found)
     console.print(table)
     console.print("\nrecording works here" if works else "\nrecording cannot work here")

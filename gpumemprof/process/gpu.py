@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU. Bytes."""
+    """One GPU. Bytes; empty or 0 where NVML does not tell."""
 
     index: int
     uuid: str
@@ -25,12 +28,13 @@ class Nvml:
 
     def __init__(self) -> None:
         self.problem = ""
+        self._told: set[str] = set()
         try:
             import pynvml
 
             pynvml.nvmlInit()
         except Exception as error:  # an optional source: any failure means "no NVML"
-            self._nvml = None
+            self._nvml: ModuleType | None = None
             self.problem = str(error)
         else:
             self._nvml = pynvml
@@ -45,20 +49,33 @@ class Nvml:
         nvml = self._nvml
         if nvml is None:
             return []
-        found = []
-        for index in range(nvml.nvmlDeviceGetCount()):
-            handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-            found.append(
-                Gpu(
-                    index,
-                    _text(nvml.nvmlDeviceGetUUID(handle)),
-                    _text(nvml.nvmlDeviceGetName(handle)),
-                    int(memory.total),
-                    int(memory.used),
-                )
-            )
-        return found
+        count = self._ask(nvml.nvmlDeviceGetCount) or 0
+        return [self._gpu(nvml, index) for index in range(count)]
+
+    def _gpu(self, nvml: ModuleType, index: int) -> Gpu:
+        handle = self._ask(nvml.nvmlDeviceGetHandleByIndex, index)
+        if handle is None:
+            return Gpu(index, "", "", 0, 0)
+        # GPUs that share the machine's memory, or fell off the bus, do not tell all of it
+        memory = self._ask(nvml.nvmlDeviceGetMemoryInfo, handle)
+        return Gpu(
+            index,
+            _text(self._ask(nvml.nvmlDeviceGetUUID, handle) or ""),
+            _text(self._ask(nvml.nvmlDeviceGetName, handle) or ""),
+            int(memory.total) if memory else 0,
+            int(memory.used) if memory else 0,
+        )
+
+    def _ask(self, question: Callable[..., Any], *arguments: object) -> Any:
+        """The answer, None where NVML has none."""
+        assert self._nvml is not None
+        try:
+            return question(*arguments)
+        except self._nvml.NVMLError as error:
+            if str(error) not in self._told:
+                self._told.add(str(error))
+                log.warning("NVML: %s", error)
+            return None
 
     def process_bytes(self) -> Counter[int]:
         """Pid → bytes the driver attributes to it over all GPUs, contexts and code included."""
@@ -66,14 +83,13 @@ class Nvml:
         nvml = self._nvml
         if nvml is None:
             return used
-        try:
-            for index in range(nvml.nvmlDeviceGetCount()):
-                handle = nvml.nvmlDeviceGetHandleByIndex(index)
-                for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle):
-                    if process.usedGpuMemory is not None:
-                        used[process.pid] += process.usedGpuMemory
-        except nvml.NVMLError as error:
-            log.warning("NVML: %s", error)
+        for index in range(self._ask(nvml.nvmlDeviceGetCount) or 0):
+            handle = self._ask(nvml.nvmlDeviceGetHandleByIndex, index)
+            if handle is None:
+                continue
+            for process in self._ask(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or ():
+                if process.usedGpuMemory is not None:
+                    used[process.pid] += process.usedGpuMemory
         return used
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import stat
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -41,7 +42,12 @@ _DRIVER_PLACES = (
 )
 _SONAMES = ("libcuda.so.1", "libcudart.so.11.0", "libcudart.so.12", "libcudart.so.13")
 _LD_CACHE_MAGIC = b"glibc-ld.so.cache1.1"
+_LD_CACHE_64_BIT = frozenset({0x03, 0x0A})
+"""Second byte of the flags of an x86-64 or aarch64 library (glibc ldconfig.h); the 32-bit ones
+beside it are not probed."""
 _MAX_LD_CACHE = 16 << 20
+_MAX_SEEN = 1 << 16
+_MAX_PROBLEMS = 1000
 
 
 def classify(path: str) -> Library | None:
@@ -60,7 +66,8 @@ def classify(path: str) -> Library | None:
 
 
 def ld_cache_paths(cache: bytes, name: str) -> list[str]:
-    """Paths that the dynamic linker's cache lists for a soname (format: glibc dl-cache.h)."""
+    """Paths that the dynamic linker's cache lists for a soname (format: glibc dl-cache.h), of
+    64-bit libraries."""
     start = cache.find(_LD_CACHE_MAGIC)
     if start < 0:
         return []
@@ -68,7 +75,9 @@ def ld_cache_paths(cache: bytes, name: str) -> list[str]:
         (count,) = struct.unpack_from("<I", cache, start + len(_LD_CACHE_MAGIC))
         found = []
         for i in range(min(count, len(cache) // 24)):
-            key, value = struct.unpack_from("<II", cache, start + 48 + i * 24 + 4)
+            flags, key, value = struct.unpack_from("<III", cache, start + 48 + i * 24)
+            if flags >> 8 & 0xFF not in _LD_CACHE_64_BIT:
+                continue
             if cache.startswith(name.encode() + b"\0", start + key):
                 end = cache.index(b"\0", start + value)
                 found.append(os.fsdecode(cache[start + value : end]))
@@ -121,7 +130,8 @@ class LibraryProber:
         self._attach = attach
         self._first_file = first_file
         self._by_key: dict[FileKey, ProbedFile] = {}
-        self._seen: set[tuple[int, int, str]] = set()
+        self._seen: dict[tuple[int, int, str], ProbedFile | None] = {}
+        """Mapped file → what became of it, None where it could not be probed."""
         self.problems: dict[str, str] = {}
         """Path → why it could not be probed. Each is a blind spot to be told."""
 
@@ -138,18 +148,25 @@ class LibraryProber:
             if library is None:
                 continue
             has_cuda = has_cuda or library is not Library.LOADER
-            seen = (mapping.device, mapping.inode, mapping.path)
-            if seen in self._seen:
-                continue
-            self._seen.add(seen)
-            self._probe_mapped(pid, mapping, library)
+            if _seen_as(mapping) not in self._seen:
+                self._probe_mapped(pid, mapping, library)
         return has_cuda
 
+    def file_of(self, mapping: Mapping) -> ProbedFile | None:
+        """The probed file behind a mapping that was scanned, whatever path it was probed by."""
+        return self._seen.get(_seen_as(mapping))
+
     def _probe_mapped(self, pid: int, mapping: Mapping, library: Library) -> None:
+        if len(self._seen) >= _MAX_SEEN:
+            self._seen.clear()  # a program may show ever new files: look again at those that last
+        found = None
         try:
-            self._probe_fd(open_mapped(pid, mapping), mapping.path, library)
-        except (RemoteDataError, ProcessGone) as error:
+            found = self._probe_fd(open_mapped(pid, mapping), mapping.path, library)
+        except ProcessGone:
+            return  # the next process that maps it will show it
+        except RemoteDataError as error:
             self._problem(mapping.path, str(error))
+        self._seen[_seen_as(mapping)] = found
 
     def probe_path(self, path: Path) -> None:
         """Probe a file of this machine before any process maps it."""
@@ -158,7 +175,8 @@ class LibraryProber:
             self._problem(str(path), "its name is none of a hooked library")
             return
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            # Not blocking: a pipe may stand in the place of a library.
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         except OSError as error:
             self._problem(str(path), error_name(error))
             return
@@ -167,12 +185,14 @@ class LibraryProber:
         except RemoteDataError as error:
             self._problem(str(path), str(error))
 
-    def _probe_fd(self, fd: int, path: str, library: Library) -> None:
+    def _probe_fd(self, fd: int, path: str, library: Library) -> ProbedFile:
         """Takes ``fd`` over."""
         try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise RemoteDataError("it is not a regular file")
             key = real_file_key(fd)
             if key in self._by_key:
-                return
+                return self._by_key[key]
             if len(self._by_key) >= _MAX_FILES:
                 raise RemoteDataError("too many different library files")
             offsets = ElfFile.open(os.dup(fd)).file_offsets(calls_of(library))
@@ -184,9 +204,10 @@ class LibraryProber:
             raise RemoteDataError(f"attaching failed: {error_name(error)}") from None
         finally:
             os.close(fd)
-        self._by_key[key] = ProbedFile(path, library, tuple(offsets), link)
+        probed = self._by_key[key] = ProbedFile(path, library, tuple(offsets), link)
         self.problems.pop(path, None)
-        log.debug("probing %d calls of %s", len(offsets), path)
+        log.debug("probing %d calls of %r", len(offsets), path)
+        return probed
 
     def _targets(self, offsets: dict[str, int]) -> list[Target]:
         file = self._first_file + len(self._by_key)
@@ -199,8 +220,11 @@ class LibraryProber:
         return list(targets.values())
 
     def _problem(self, path: str, why: str) -> None:
-        self.problems[path] = why
-        log.warning("cannot probe %s: %s", path, why)
+        if path not in self.problems and len(self.problems) < _MAX_PROBLEMS:
+            self.problems[path] = why
+            text = f"{path}: {why}"
+            # a program chooses its paths, and this may go to a terminal
+            log.warning("cannot probe %s", text if text.isprintable() else repr(text))
 
     def close(self) -> None:
         """Detach from everything."""
@@ -208,6 +232,10 @@ class LibraryProber:
             probed.link.close()
         self._by_key.clear()
         self._seen.clear()
+
+
+def _seen_as(mapping: Mapping) -> tuple[int, int, str]:
+    return mapping.device, mapping.inode, mapping.path
 
 
 def missing_calls(probed: Iterable[ProbedFile]) -> dict[str, int]:
