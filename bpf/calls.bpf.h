@@ -121,10 +121,10 @@ static __always_inline struct call_event *reserve_event(__u32 type, __u32 call)
 	return e;
 }
 
-static __always_inline void submit_event(struct call_event *e, const struct settings *set, bool now)
+static __always_inline void submit_event(struct call_event *e, struct settings *set, bool now)
 {
 	count(COUNT_EVENTS);
-	bpf_ringbuf_submit(e, now ? BPF_RB_FORCE_WAKEUP : wake_flags(&events, set->events_wake));
+	bpf_ringbuf_submit(e, now ? BPF_RB_FORCE_WAKEUP : wake_flags(&events, set->events_wake, set));
 }
 
 static __always_inline void copy_args(__u64 *args, struct pt_regs *ctx)
@@ -149,7 +149,7 @@ static __always_inline __u64 argument(const struct slot *slot, __u32 n)
 }
 
 /* Sends registers, Python frames and the stack window of this call; returns enum stack_state. */
-static __always_inline __u8 send_stack(struct pt_regs *ctx, const struct settings *set, __u32 call,
+static __always_inline __u8 send_stack(struct pt_regs *ctx, struct settings *set, __u32 call,
 				       __u32 stack_id)
 {
 	struct task_struct *task = (void *)bpf_get_current_task_btf();
@@ -202,7 +202,7 @@ static __always_inline __u8 send_stack(struct pt_regs *ctx, const struct setting
 	if (stack_len > MAX_STACK)
 		stack_len = MAX_STACK;
 	len += sizeof(s->event) + stack_len;
-	err = bpf_ringbuf_output(&stacks, &s->event, len, wake_flags(&stacks, set->stacks_wake));
+	err = bpf_ringbuf_output(&stacks, &s->event, len, wake_flags(&stacks, set->stacks_wake, set));
 	release_scratch(s);
 	if (err) {
 		count(COUNT_STACKS_LOST);

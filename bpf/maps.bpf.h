@@ -25,6 +25,7 @@ struct settings {
 	__u32 events_wake;	/* wake the reader when this many bytes wait in a ring */
 	__u32 stacks_wake;
 	__u32 paused;		/* the programs do nothing */
+	__u32 idle;		/* the reader sleeps long: wake it for the first record, once */
 };
 
 struct {
@@ -83,9 +84,14 @@ static __always_inline struct settings *get_settings(void)
 	return bpf_map_lookup_elem(&settings, &zero);
 }
 
-/* Readers poll; they are woken early only when much waits, so that a call pays for no wake-up. */
-static __always_inline __u64 wake_flags(void *ring, __u32 threshold)
+/*
+ * Readers poll, so that a call pays for no wake-up. One that has slept for long is woken by the
+ * first record, since what it has to read of the program may be gone soon; others when much waits.
+ */
+static __always_inline __u64 wake_flags(void *ring, __u32 threshold, struct settings *set)
 {
+	if (set->idle && __sync_lock_test_and_set(&set->idle, 0))
+		return BPF_RB_FORCE_WAKEUP;
 	if (bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) >= threshold)
 		return BPF_RB_FORCE_WAKEUP;
 	return BPF_RB_NO_WAKEUP;

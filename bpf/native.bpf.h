@@ -11,7 +11,8 @@
  */
 struct scratch {
 	__u32 busy;
-	__u32 pad;
+	__u16 code_fp_offset, code_fp_len;	/* of the process's struct python_target */
+	__u64 code_mask;
 	__u8 frame[FRAME_BUFFER + 8];
 	__u8 code[FRAME_BUFFER + 8];
 	struct stack_event event;

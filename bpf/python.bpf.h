@@ -147,25 +147,27 @@ static __always_inline __u64 if_negative(__s64 number, __u64 a, __u64 b)
 
 /*
  * Tells a code object from another that took its address: a hash of its identifying fields
- * (code_fp_len bytes, a multiple of 8), 0 if they cannot be read.
+ * (code_fp_len bytes, a multiple of 8), 0 if they cannot be read. Verified by itself, as
+ * walk_python is: so its loop may end early.
  */
-static __always_inline __u32 fingerprint(struct scratch *s, const struct python_target *t, __u64 code)
+__attribute__((noinline)) __u32 fingerprint(struct scratch *s, const struct python_target *t,
+					    __u64 code)
 {
 	__u64 h = 0xcbf29ce484222325ULL;
-	__s64 len = t->code_fp_len;
-	long err;
 	int i;
 
+	if (!s || !t)
+		return 0;	/* never, but verifiers ask */
 	code &= ~(__u64)t->code_tag_mask;
-	err = bpf_probe_read_user(s->code, size_within(len, FRAME_BUFFER),
-				  (void *)(code + t->code_fp_offset));
-#pragma unroll
+	if (bpf_probe_read_user(s->code, size_within(t->code_fp_len, FRAME_BUFFER),
+				(void *)(code + t->code_fp_offset)))
+		return 0;
 	for (i = 0; i < FRAME_BUFFER / 8; i++) {
-		__u64 next = (h ^ *(__u64 *)(s->code + i * 8)) * 0x9E3779B97F4A7C15ULL;
-
-		h = if_negative(i * 8 - len, next, h);
+		if (i * 8 >= t->code_fp_len)
+			break;
+		h = (h ^ *(__u64 *)(s->code + i * 8)) * 0x9E3779B97F4A7C15ULL;
 	}
-	return if_negative(err, 0, (__u32)(h >> 32) ^ (__u32)h);
+	return (__u32)(h >> 32) ^ (__u32)h;
 }
 
 /* One frame out of the buffer. */

@@ -24,6 +24,7 @@ from gpumemprof.probe.events import (
     EventReader,
     EventType,
     ProcessEvent,
+    StackEvent,
     StackState,
 )
 from gpumemprof.probe.inbox import Inbox
@@ -41,11 +42,14 @@ from gpumemprof.stack.resolver import StackResolver
 
 log = logging.getLogger(__name__)
 
-WAIT_SECONDS = 0.02
-"""How long records may wait in a ring that is nearly empty. The kernel wakes us early for a ring
-that fills up, and for the start, the end and the libraries of a process."""
+WAIT_SECONDS = 0.005
+"""How long records may wait in a ring while they come: Python code objects are to be read soon
+after. The kernel wakes us early for a ring that fills up, and for the start, the end and the
+libraries of a process."""
 IDLE_SECONDS = 0.1
-"""The same, while nothing comes."""
+"""How long we sleep while nothing comes; the first record wakes us."""
+IDLE_AFTER = 10
+"""Turns without a record after which nothing comes."""
 COLLECT_SECONDS = 0.005
 """How often the rings are emptied while events are handled."""
 TURN_SECONDS = 0.2
@@ -92,9 +96,12 @@ class Recorder:
             stack.callback(self._nvml.close)
             self._decoder = Decoder(0 if len(self._nvml.gpus()) == 1 else UNKNOWN_DEVICE)
             self._inbox = Inbox(
-                self.probes.events, self.probes.stacks, EventReader(self.probes.layout)
+                self.probes.events,
+                self.probes.stacks,
+                EventReader(self.probes.layout),
+                at_once=self._read_python,
             )
-            self._patience = WAIT_SECONDS
+            self._quiet_turns = 0
             self._driver_at_attach: dict[ProcessId, int] = {}
             for library in installed_libraries(self.options.library_path):
                 self.libraries.probe_path(library)
@@ -133,15 +140,13 @@ class Recorder:
     def step(self, seconds: float | None = None) -> None:
         """Wait at most ``seconds`` for records (by default shortly, longer while nothing comes),
         and handle them for about ``TURN_SECONDS``."""
+        idle = self._quiet_turns >= IDLE_AFTER
         if seconds is None:
-            seconds = self._patience
+            seconds = IDLE_SECONDS if idle else WAIT_SECONDS
         before = self._inbox.records
-        self.probes.wait(0 if len(self._inbox) else seconds)
+        self.probes.wait(0 if len(self._inbox) else seconds, idle=idle)
         self.drain(TURN_SECONDS)
-        if self._inbox.records != before:
-            self._patience = WAIT_SECONDS
-        else:
-            self._patience = min(IDLE_SECONDS, self._patience * 1.25)
+        self._quiet_turns = self._quiet_turns + 1 if self._inbox.records == before else 0
         for process in self.processes.gone():
             # Its last calls may have arrived between the drain and the look at the pidfds.
             self.drain()
@@ -181,6 +186,12 @@ class Recorder:
         stack = self._stack_of(event, process)
         for change in self._decoder.decode(event, process.id, stack):
             self.ledger.apply(change)
+
+    def _read_python(self, stack: StackEvent) -> None:
+        """Read the code objects of a stack that arrived: they may be gone when its turn comes."""
+        process = self.processes.get(stack.pid, stack.start_ns)
+        if process is not None:
+            self.stacks.read_python(stack, process.id)
 
     def _stack_of(self, event: CallEvent, process: Process) -> int:
         if event.stack_state == StackState.NONE or event.type != EventType.RETURN:
@@ -271,6 +282,7 @@ class Recorder:
             except (ProcessGone, RemoteDataError) as error:
                 log.debug("process %d: %s", pid, error)
                 return
+            self.stacks.see(process.id, maps)
             self.libraries.scan(pid, maps)
             target = self.stacks.update(process.id, maps)
             if target is not None:

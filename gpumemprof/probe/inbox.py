@@ -9,6 +9,7 @@ what finds no room there is counted by the kernel.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from gpumemprof.probe.events import CallEvent, Event, EventReader, StackEvent
 from gpumemprof.probe.ringbuf import RingBuffer
@@ -26,9 +27,12 @@ class Inbox:
         stacks: RingBuffer,
         reader: EventReader,
         *,
+        at_once: Callable[[StackEvent], None] = lambda _: None,
         max_stack_bytes: int = MAX_STACK_BYTES,
         max_events: int = MAX_EVENTS,
     ) -> None:
+        """``at_once`` is shown each stack as it is taken out: for what cannot wait."""
+        self._at_once = at_once
         self._event_ring, self._stack_ring, self._reader = events, stacks, reader
         self._max_stack_bytes, self._max_events = max_stack_bytes, max_events
         self._events: deque[Event] = deque()
@@ -104,6 +108,7 @@ class Inbox:
         self._stacks.setdefault(stack.tid, deque()).append(stack)
         self._stack_bytes += _size(stack)
         self.records += 1
+        self._at_once(stack)
 
 
 def _size(stack: StackEvent) -> int:

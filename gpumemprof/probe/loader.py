@@ -158,9 +158,10 @@ class Probes:
         """Make the programs do nothing from now on, as long as they stay attached."""
         self._apply_settings(paused=True)
 
-    def _apply_settings(self, *, paused: bool = False) -> None:
+    def _apply_settings(self, *, paused: bool = False, idle: bool = False) -> None:
         values = {
             "paused": int(paused),
+            "idle": int(idle),
             "record_all": int(self.options.record_all),
             "follow": int(self.options.follow),
             "stack_bytes": self.options.stack_bytes,
@@ -193,8 +194,12 @@ class Probes:
         else:
             self._python.put(_u32(pid), self.python_layout.pack(target))
 
-    def wait(self, seconds: float) -> None:
-        """Until the kernel wakes its reader, at most ``seconds``."""
+    def wait(self, seconds: float, *, idle: bool = False) -> None:
+        """Until the kernel wakes its reader, at most ``seconds``; ``idle``: for the first record."""
+        if idle:
+            self._apply_settings(idle=True)
+            if self.events.waiting or self.stacks.waiting:
+                return
         self._poll.poll(seconds)
 
     def counters(self) -> dict[str, int]:

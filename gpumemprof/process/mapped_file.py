@@ -49,7 +49,12 @@ def open_mapped(pid: int, mapping: Mapping, *, proc: Path = PROC, allow_fuse: bo
 def _open_mapped_by_path(pid: int, mapping: Mapping, proc: Path, allow_fuse: bool) -> int:
     if mapping.deleted or not mapping.path.startswith("/"):
         raise RemoteDataError(f"{mapping.path} was deleted or replaced since it was mapped")
-    fd = open_in_root(pid, mapping.path, proc=proc, allow_fuse=allow_fuse)
+    try:
+        fd = open_in_root(pid, mapping.path, proc=proc, allow_fuse=allow_fuse)
+    except ProcessGone:
+        # It ended, but most processes see the files that we see; whether this is the one that
+        # was mapped is checked below either way.
+        fd = open_in_root(os.getpid(), mapping.path, proc=proc, allow_fuse=allow_fuse)
     status = os.fstat(fd)
     # On overlayfs and btrfs st_dev is a number of the mount or subvolume, not the device that
     # maps shows; the inode number is the same in both.

@@ -35,6 +35,7 @@ from gpumemprof.stack.unwind import (
 
 log = logging.getLogger(__name__)
 
+_MAX_SEEN = 1 << 16
 _MAX_STACKS = 1 << 20
 """Distinct stacks that are kept; more are told as one note."""
 
@@ -60,6 +61,8 @@ class _Tracked:
     interpreter: Interpreter | None = None
     python: PythonFrames | None = None
     memory: ProcessMemory | CopiedMemory | None = None
+    python_seen: set[int] = field(default_factory=set)
+    """Hashes of Python stacks whose code objects were read."""
     problem: str = ""
     """Why its interpreter cannot be read, the last time it was tried: a process that is just
     calling exec or ending is tried in vain, and it does not matter."""
@@ -108,15 +111,21 @@ class StackResolver:
         self._next = 1
         self._counts: Counter[str] = Counter()
 
-    def update(self, process: ProcessId, maps: Maps) -> Mapping[str, int] | None:
-        """The mappings of a process changed. Returns what the kernel is to be told of its
-        interpreter, the first time one is found."""
+    def see(self, process: ProcessId, maps: Maps) -> _Tracked:
+        """Take note of the mappings of a process: quick, so that also those of one that is about
+        to end are known."""
         tracked = self._tracked.get(process)
         if tracked is None:
             image = ProcessImage(process.pid, self._files, maps=maps, on_miss=_RefreshOnMiss())
             tracked = self._tracked[process] = _Tracked(image, Unwinder(image))
         else:
             tracked.image.refresh(maps)
+        return tracked
+
+    def update(self, process: ProcessId, maps: Maps) -> Mapping[str, int] | None:
+        """The mappings of a process changed. Returns what the kernel is to be told of its
+        interpreter, the first time one is found."""
+        tracked = self.see(process, maps)
         if tracked.interpreter is not None:
             return None
         try:
@@ -133,6 +142,18 @@ class StackResolver:
         tracked.interpreter = found
         tracked.python = PythonFrames(tracked.memory, found.layout, found.code_type, found.none)
         return asdict(found.target)
+
+    def read_python(self, event: StackEvent, process: ProcessId) -> None:
+        """Read the code objects of a captured stack; naming it later then needs no process."""
+        tracked = self._tracked.get(process)
+        if tracked is None or tracked.python is None or not event.python_frames:
+            return
+        seen = hash(event.python_frames)
+        if seen not in tracked.python_seen:
+            if len(tracked.python_seen) >= _MAX_SEEN:
+                tracked.python_seen.clear()
+            tracked.python_seen.add(seen)
+            tracked.python.read(unpack(event.python_frames))
 
     def forked(self, parent: ProcessId, child: ProcessId) -> Mapping[str, int] | None:
         """``child`` began as a copy of ``parent``: what is known of one holds for the other, also

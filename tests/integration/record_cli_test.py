@@ -207,7 +207,8 @@ def test_a_damaged_library_is_a_blind_spot_that_is_told(tmp_path: Path, damage: 
     if damage == "stripped of sections":  # the dynamic section is enough
         assert "cannot probe" not in done.stderr
     else:
-        assert f"cannot probe {library}" in done.stderr
+        assert "cannot probe" in done.stderr
+        assert library.name in done.stderr
 
 
 def test_doctor_tells_what_works() -> None:

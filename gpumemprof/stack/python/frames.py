@@ -6,6 +6,7 @@ first: from 3.11 on, Python functions that call Python functions share one such 
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -123,6 +124,15 @@ class PythonFrames:
             if cut:
                 resolved = [*resolved[:-1], (*(resolved[-1] if resolved else ()), note)]
         return resolved
+
+    def read(self, frames: Sequence[RawFrame]) -> None:
+        """Read the code objects of frames now, for ``resolve`` later: code may be freed, or the
+        process end, in between. What cannot be read is told by ``resolve``."""
+        for raw in frames:
+            address = raw.code & ~self._layout.code_tag_mask
+            if address not in (0, self._none):
+                with contextlib.suppress(RemoteDataError):
+                    self._code(address, raw.fingerprint)
 
     def _resolve(self, raw: RawFrame) -> Frame | None:
         """The frame's name and line, a note, or None for one that runs no Python code."""
