@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -195,7 +196,8 @@ class LibraryProber:
                 return self._by_key[key]
             if len(self._by_key) >= _MAX_FILES:
                 raise RemoteDataError("too many different library files")
-            offsets = ElfFile.open(os.dup(fd)).file_offsets(calls_of(library))
+            with contextlib.closing(ElfFile.open(os.dup(fd))) as elf:
+                offsets = elf.file_offsets(calls_of(library))
             if not offsets:
                 raise RemoteDataError("it exports none of the hooked calls")
             # Through the descriptor: the very file that was read, whatever its path is now.
