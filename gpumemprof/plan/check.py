@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpumemprof.errors import UsageError
-from gpumemprof.plan import allocator
 from gpumemprof.plan.plan import Plan
 from gpumemprof.profile.merge import gpu_only, label
 from gpumemprof.profile.model import Profile, Sample
+from gpumemprof.snapshot import allocator
 from gpumemprof.stack.frames import Frame, FrameKind, Stack
 
 WEIGHTS = "weights"

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from gpumemprof.errors import UsageError
-from gpumemprof.plan import allocator, dtypes, loading, parameters, stored
 from gpumemprof.plan import budget as budgets
+from gpumemprof.plan import dtypes, loading, parameters, stored
 from gpumemprof.plan.architecture import Architecture, Attention
 from gpumemprof.plan.budget import Amount, Budget
 from gpumemprof.plan.kv_cache import KVCache, kv_cache
 from gpumemprof.plan.models import Model
 from gpumemprof.plan.quantization import Scheme
+from gpumemprof.snapshot import allocator
 
 GIVEN = ("weights", "activations", "outside PyTorch", "CUDA graphs")
 """Lines that may be given as measured."""

@@ -1,0 +1,68 @@
+"""``gpumemprof snapshot``: what a PyTorch memory snapshot says."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from gpumemprof.cli.sizes import size
+from gpumemprof.errors import UsageError
+from gpumemprof.profile import files, pprof
+from gpumemprof.snapshot import convert, read, render
+from gpumemprof.snapshot.summary import as_json, summarise
+
+_FORMATS = ("table", "json", "pprof")
+_LIMIT = 10
+
+
+@click.command()
+@click.argument("file", metavar="FILE", type=click.Path())
+@click.option(
+    "--request",
+    type=size,
+    metavar="SIZE",
+    help="Judge fragmentation by a request of this size.  [default: what failed last]",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help=f"Rows of each table.  [default: {_LIMIT}; in JSON: all]",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(_FORMATS),
+    default="table",
+    show_default=True,
+    help="Table for people, JSON for scripts, pprof for 'gpumemprof report' and others.",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="OUTPUT",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    default="-",
+    help="Write to this file.  [default: standard output]",
+)
+def snapshot(file: str, *, request: int | None, limit: int | None, form: str, output: str) -> None:
+    """Show the PyTorch memory snapshot in FILE (torch.cuda.memory._dump_snapshot).
+
+    The file is read without running any code that it may hold, gzipped or not.
+    """
+    found = read.load(Path(file))
+    if form == "pprof":
+        if output == "-" and sys.stdout.isatty():
+            raise UsageError("a profile is not for a terminal: give -o FILE")
+        files.write_bytes(output, pprof.encode(convert.profile(found)))
+        return
+    summary = summarise(found, request)
+    if form == "json":
+        files.write_bytes(output, (json.dumps(as_json(summary, limit), indent=2) + "\n").encode())
+    elif output == "-":
+        render.render(summary, render.make_console(), limit or _LIMIT)
+    else:
+        files.write_text(output, render.as_text(summary, limit or _LIMIT))
