@@ -57,6 +57,9 @@ DRAIN_SECONDS = 5.0
 """How long a profile waits for events that came before it to be handled."""
 RESCAN_SECONDS = 0.5
 """How often a process whose address space changed is looked at for new libraries."""
+RESCAN_TOLD_SECONDS = 10.0
+"""The same, for one whose dynamic linker is probed and tells: address spaces change all the time,
+and those of large programs take long to read."""
 
 _LOST_STACK = {
     StackState.RING_FULL: "stack lost: ring full",
@@ -266,7 +269,9 @@ class Recorder:
             if process.mappings_changed:
                 if process.pace.ready:
                     self._scan(process)
-            elif now - process.looked_at >= RESCAN_SECONDS:
+            elif now - process.looked_at >= (
+                RESCAN_TOLD_SECONDS if process.linker_tells else RESCAN_SECONDS
+            ):
                 process.looked_at = now
                 if procfs.virtual_size(process.id.pid) != process.size:
                     self._scan(process)
@@ -284,6 +289,7 @@ class Recorder:
                 return
             self.stacks.see(process.id, maps)
             self.libraries.scan(pid, maps)
+            process.linker_tells = self.libraries.probes_linker(maps)
             target = self.stacks.update(process.id, maps)
             if target is not None:
                 self.probes.set_python(pid, target)

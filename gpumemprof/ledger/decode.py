@@ -123,8 +123,8 @@ class Decoder:
             self.unreadable += 1
         elif size and address:  # cudaMalloc of 0 bytes succeeds and gives nothing
             yield ledger.Allocated(
-                process, event.time_ns, call.name, kind, space, device, event.context, address,
-                size, stack,
+                process, event.time_ns, call.name, kind, space, device,
+                0 if call.pooled else event.context, address, size, stack,
             )  # fmt: skip
 
     def _free(

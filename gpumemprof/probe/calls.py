@@ -122,6 +122,9 @@ class Call:
     """Flags of an array, 0 if they stand in its descriptor or do not matter."""
     pointer: Pointer = Pointer.NONE
     pointer_arg: int = 0
+    pooled: bool = False
+    """Memory of a pool, in stream order: it belongs to the device, and outlives its context
+    (asked of an H200: a reset left it held, and its free then succeeded)."""
     device_arg: int = 0
     in_arg: int = 0
     in_bytes: int = 0
@@ -168,6 +171,7 @@ class Call:
 
 _ALLOC = Call("", Library.DRIVER, Action.ALLOCATE, Mode.ALLOC, pointer=Pointer.OUT, out1_arg=1)
 _LINEAR = replace(_ALLOC, size=Size.ARGUMENT, size_arg=2)
+_POOLED = replace(_LINEAR, pooled=True)
 _MANAGED = replace(_LINEAR, memory=Memory.MANAGED)
 _PINNED = replace(_LINEAR, memory=Memory.HOST)
 _REGISTER = replace(_PINNED, pointer=Pointer.ARGUMENT, pointer_arg=1, out1_arg=0)
@@ -201,8 +205,9 @@ def _driver() -> Iterator[Call]:
         return _rows(Library.DRIVER, template, *names)
 
     yield from rows(Call("", Library.DRIVER, Action.DRIVER_INIT, Mode.DISCOVER), "cuInit")
-    yield from rows(_LINEAR, "cuMemAlloc_v2", "cuMemAllocAsync", "cuMemAllocAsync_ptsz")
-    yield from rows(_LINEAR, "cuMemAllocFromPoolAsync", "cuMemAllocFromPoolAsync_ptsz")
+    yield from rows(_LINEAR, "cuMemAlloc_v2")
+    yield from rows(_POOLED, "cuMemAllocAsync", "cuMemAllocAsync_ptsz")
+    yield from rows(_POOLED, "cuMemAllocFromPoolAsync", "cuMemAllocFromPoolAsync_ptsz")
     yield from rows(replace(_LINEAR, narrow=True, out1_bytes=4), "cuMemAlloc")
     yield from rows(_MANAGED, "cuMemAllocManaged")
     yield from rows(_PITCH, "cuMemAllocPitch_v2")
@@ -268,8 +273,9 @@ def _runtime() -> Iterator[Call]:
     def rows(template: Call, *names: str) -> Iterator[Call]:
         return _rows(Library.RUNTIME, template, *names)
 
-    yield from rows(_LINEAR, "cudaMalloc", "cudaMallocAsync", "cudaMallocAsync_ptsz")
-    yield from rows(_LINEAR, "cudaMallocFromPoolAsync", "cudaMallocFromPoolAsync_ptsz")
+    yield from rows(_LINEAR, "cudaMalloc")
+    yield from rows(_POOLED, "cudaMallocAsync", "cudaMallocAsync_ptsz")
+    yield from rows(_POOLED, "cudaMallocFromPoolAsync", "cudaMallocFromPoolAsync_ptsz")
     yield from rows(_MANAGED, "cudaMallocManaged")
     yield from rows(_PITCH, "cudaMallocPitch")
     yield from rows(replace(_ALLOC, size=Size.PITCHED_POINTER, out1_bytes=32), "cudaMalloc3D")

@@ -153,6 +153,13 @@ class LibraryProber:
                 self._probe_mapped(pid, mapping, library)
         return has_cuda
 
+    def probes_linker(self, maps: Maps) -> bool:
+        """Whether the dynamic linker of a process that was scanned is probed."""
+        return any(
+            (file := self.file_of(mapping)) is not None and file.library is Library.LOADER
+            for mapping in maps.executable()
+        )
+
     def file_of(self, mapping: Mapping) -> ProbedFile | None:
         """The probed file behind a mapping that was scanned, whatever path it was probed by."""
         return self._seen.get(_seen_as(mapping))

@@ -31,6 +31,8 @@ class Process:
     """Address space in pages when its mappings were last looked at."""
     mappings_changed: bool = True
     """A library may have been mapped since."""
+    linker_tells: bool = False
+    """Its dynamic linker is probed, and tells when it loads a library."""
     looked_at: float = 0.0
     """Monotonic seconds of the last look at its size."""
     pace: Pace = field(default_factory=Pace)

@@ -314,6 +314,17 @@ def test_a_destroyed_context_ends_its_memory_and_its_handle_may_come_again() -> 
     assert device_of_malloc(decoder, CONTEXT) == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "ends_with_context"),
+    [("cuMemAlloc_v2", True), ("cuMemAllocAsync", False), ("cudaMallocFromPoolAsync_ptsz", False)],
+)
+def test_memory_of_a_pool_belongs_to_no_context(name: str, ends_with_context: bool) -> None:
+    call = returned(name, OUT, 4096, out=[ADDRESS], context=CONTEXT)
+    (change,) = told(Decoder(), call)
+    assert isinstance(change, ledger.Allocated)
+    assert change.context == (CONTEXT if ends_with_context else 0)
+
+
 def test_a_primary_context_ends_with_its_last_reference() -> None:
     decoder = Decoder()
     assert told(decoder, primary(0), primary(0), release(0)) == []
