@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gpumemprof.plan import dtypes
 from gpumemprof.plan.architecture import Architecture, Attention
-from gpumemprof.plan.parameters import kv_heads_per_rank
+from gpumemprof.plan.tensor import kv_heads_per_rank
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ import math
 
 from gpumemprof.plan import dtypes
 from gpumemprof.plan.architecture import Architecture
-from gpumemprof.plan.parameters import Tensor, tensors
 from gpumemprof.plan.quantization import Scheme
+from gpumemprof.plan.tensor import Tensor
+from gpumemprof.plan.tensors import tensors
 
 _FUSED = {
     "q_proj": "qkv", "k_proj": "qkv", "v_proj": "qkv", "gate_proj": "gate_up", "up_proj": "gate_up",

@@ -1,98 +1,16 @@
-"""The tensors of a model: shapes, where they are, what tensor parallelism does to each.
-
-One table for all families; a row is there for a model if its ``layers`` says in which layers.
-Matrices are (outputs, inputs). Names are those of Hugging Face checkpoints, of which engines fuse
-some (q, k and v; gate and up): that changes no size.
-"""
+"""How many parameters a model has, and what bytes they take on one of several ranks."""
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Iterator
+import math
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from gpumemprof.errors import UsageError
 from gpumemprof.plan import dtypes
-from gpumemprof.plan.architecture import Architecture, Attention, Experts, LatentAttention, Vision
+from gpumemprof.plan.architecture import Architecture
 from gpumemprof.plan.quantization import Scheme
-
-VOCAB_PADDING = 64
-"""vLLM pads the rows of embeddings and head to a multiple of this."""
-
-
-class Split(enum.Enum):
-    """What a rank of N has of a tensor."""
-
-    WHOLE = "replicated"
-    VOCAB = "rows padded to a multiple of 64, then split"
-    OUTPUTS = "outputs split"
-    INPUTS = "inputs split"
-    HEADS = "split by heads"
-    KV_HEADS = "split by KV heads, of which a rank has at least one"
-
-
-Shape: TypeAlias = "tuple[int, ...]"
-
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """One tensor of every layer in ``layers`` (None: of the model). ``copies``: experts.
-    ``role``: what quantisation goes by."""
-
-    name: str
-    shape: Shape
-    split: Split
-    role: str
-    layers: tuple[int, ...] | None
-    copies: int = 1
-
-    @property
-    def count(self) -> int:
-        """How many of them there are."""
-        return self.copies * (1 if self.layers is None else len(self.layers))
-
-    @property
-    def parameters(self) -> int:
-        """Elements of all of them."""
-        return self.count * _product(self.shape)
-
-    @property
-    def module(self) -> str:
-        """The name without its last part."""
-        return self.name.rpartition(".")[0]
-
-    def sharded(self, ranks: int, attention: Attention | LatentAttention) -> Shape:
-        """The shape that one of ``ranks`` holds. Raises UsageError if they cannot share it."""
-        if self.split is Split.WHOLE:
-            return self.shape
-        rows, *rest = self.shape
-        if self.split is Split.VOCAB:
-            padded = -(-rows // VOCAB_PADDING) * VOCAB_PADDING
-            return (_divided(padded, ranks, "the padded vocabulary"), *rest)
-        if self.split is Split.INPUTS:
-            return (rows, _divided(rest[0], ranks, f"the inputs of {self.name}"))
-        if self.split is Split.OUTPUTS:
-            return (_divided(rows, ranks, f"the outputs of {self.name}"), *rest)
-        if self.split is Split.HEADS:
-            return (_divided(rows, ranks, f"the heads of {self.name}"), *rest)
-        heads = attention.kv_heads if isinstance(attention, Attention) else attention.heads
-        return (rows // heads * kv_heads_per_rank(heads, ranks), *rest)
-
-
-def kv_heads_per_rank(kv_heads: int, ranks: int) -> int:
-    """``max(1, kv_heads / ranks)``: with more ranks than heads, several ranks have the same one.
-
-    Raises UsageError if neither is a multiple of the other."""
-    if kv_heads % ranks and ranks % kv_heads:
-        raise UsageError(f"{kv_heads} KV heads cannot be shared by {ranks} ranks")
-    return max(1, kv_heads // ranks)
-
-
-def _divided(size: int, ranks: int, what: str) -> int:
-    if size % ranks:
-        raise UsageError(f"{what}, {size:,}, cannot be divided by {ranks} ranks")
-    return size // ranks
+from gpumemprof.plan.tensor import Shape, Split, Tensor
+from gpumemprof.plan.tensors import tensors
 
 
 def check_parallel(model: Architecture, ranks: int) -> None:
@@ -116,18 +34,6 @@ def _shares(model: Architecture, ranks: int) -> str | None:
     except UsageError as error:
         return str(error)
     return None
-
-
-def tensors(model: Architecture, *, draft: bool = False) -> Iterator[Tensor]:
-    """Every tensor of ``model``; ``draft``: with its layers for multi-token prediction."""
-    for row in _ROWS:
-        layers = row.layers(model)
-        if layers is None or layers:
-            yield Tensor(row.name, row.shape(model), row.split, row.role, layers, row.copies(model))
-    if model.vision is not None:
-        yield from _vision(model.vision, model.hidden)
-    if draft and model.draft_layers:
-        yield from _draft(model)
 
 
 def parameters(model: Architecture) -> int:
@@ -172,7 +78,7 @@ def weights(
 
 
 def _size(tensor: Tensor, shape: Shape, dtype: str, scheme: Scheme) -> int:
-    plain = dtypes.size(_product(shape), dtype)
+    plain = dtypes.size(math.prod(shape), dtype)
     if len(shape) != 2 or not scheme or tensor.role not in scheme.roles:
         return tensor.count * plain
     quantised = scheme.size(*shape)
@@ -182,210 +88,3 @@ def _size(tensor: Tensor, shape: Shape, dtype: str, scheme: Scheme) -> int:
         quantised if scheme.covers(tensor.role, tensor.module.replace("*", str(layer))) else plain
         for layer in (tensor.layers if tensor.layers is not None else (0,))
     )
-
-
-def _product(shape: Shape) -> int:
-    total = 1
-    for side in shape:
-        total *= side
-    return total
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    name: str
-    shape: Callable[[Architecture], Shape]
-    split: Split
-    role: str
-    layers: Callable[[Architecture], tuple[int, ...] | None]
-    copies: Callable[[Architecture], int] = lambda model: 1
-
-
-def _all(model: Architecture) -> tuple[int, ...]:
-    return tuple(range(model.layers))
-
-
-def _if(condition: Callable[[Architecture], bool]) -> Callable[[Architecture], tuple[int, ...]]:
-    return lambda model: _all(model) if condition(model) else ()
-
-
-def _plain(model: Architecture) -> Attention:
-    assert isinstance(model.attention, Attention)
-    return model.attention
-
-
-def _latent(model: Architecture) -> LatentAttention:
-    assert isinstance(model.attention, LatentAttention)
-    return model.attention
-
-
-def _is(condition: Callable[[Attention], bool]) -> Callable[[Architecture], tuple[int, ...]]:
-    return _if(lambda m: isinstance(m.attention, Attention) and condition(m.attention))
-
-
-def _mla(condition: Callable[[LatentAttention], bool]) -> Callable[[Architecture], tuple[int, ...]]:
-    return _if(lambda m: isinstance(m.attention, LatentAttention) and condition(m.attention))
-
-
-def _experts(model: Architecture) -> Experts:
-    assert model.experts is not None
-    return model.experts
-
-
-def _moe(condition: Callable[[Experts], bool]) -> Callable[[Architecture], tuple[int, ...]]:
-    return lambda m: m.moe_layers if m.experts is not None and condition(m.experts) else ()
-
-
-def _count(model: Architecture) -> int:
-    return _experts(model).count
-
-
-def _queries(m: Architecture) -> int:
-    return _plain(m).heads * _plain(m).head_dim
-
-
-def _keys(m: Architecture) -> int:
-    return _plain(m).kv_heads * _plain(m).head_dim
-
-
-def _rotated(m: Architecture) -> int:
-    latent = _latent(m)
-    return latent.heads * (latent.nope_dim + latent.rope_dim)
-
-
-_L = "model.layers.*."
-_A = _L + "self_attn."
-_M = _L + "mlp."
-_X = _M + "experts."
-_S = _M + "shared_expert."
-
-_ROWS: tuple[_Row, ...] = (
-    _Row("model.embed_tokens.weight", lambda m: (m.vocab, m.hidden), Split.VOCAB, "embedding",
-         lambda m: None),
-    _Row("lm_head.weight", lambda m: (m.vocab, m.hidden), Split.VOCAB, "head",
-         lambda m: () if m.tied else None),
-    _Row("model.norm.weight", lambda m: (m.hidden,), Split.WHOLE, "norm", lambda m: None),
-    _Row(_L + "input_layernorm.weight", lambda m: (m.norms * m.hidden,), Split.WHOLE, "norm", _all),
-    _Row(_A + "q_proj.weight", lambda m: (_queries(m), m.hidden), Split.HEADS, "attention",
-         _is(lambda a: True)),
-    _Row(_A + "k_proj.weight", lambda m: (_keys(m), m.hidden), Split.KV_HEADS, "attention",
-         _is(lambda a: True)),
-    _Row(_A + "v_proj.weight", lambda m: (_keys(m), m.hidden), Split.KV_HEADS, "attention",
-         _is(lambda a: True)),
-    _Row(_A + "o_proj.weight", lambda m: (m.hidden, _queries(m)), Split.INPUTS, "attention",
-         _is(lambda a: True)),
-    _Row(_A + "q_proj.bias", lambda m: (_queries(m),), Split.HEADS, "bias",
-         _is(lambda a: a.qkv_bias)),
-    _Row(_A + "k_proj.bias", lambda m: (_keys(m),), Split.KV_HEADS, "bias",
-         _is(lambda a: a.qkv_bias)),
-    _Row(_A + "v_proj.bias", lambda m: (_keys(m),), Split.KV_HEADS, "bias",
-         _is(lambda a: a.qkv_bias)),
-    _Row(_A + "o_proj.bias", lambda m: (m.hidden,), Split.WHOLE, "bias",
-         _is(lambda a: a.output_bias)),
-    _Row(_A + "q_norm.weight", lambda m: (_plain(m).head_dim,), Split.WHOLE, "norm",
-         _is(lambda a: a.qk_norm == "head")),
-    _Row(_A + "k_norm.weight", lambda m: (_plain(m).head_dim,), Split.WHOLE, "norm",
-         _is(lambda a: a.qk_norm == "head")),
-    _Row(_A + "q_norm.weight", lambda m: (_queries(m),), Split.WHOLE, "norm",
-         _is(lambda a: a.qk_norm == "heads")),
-    _Row(_A + "k_norm.weight", lambda m: (_keys(m),), Split.WHOLE, "norm",
-         _is(lambda a: a.qk_norm == "heads")),
-    _Row(_A + "sinks", lambda m: (_plain(m).heads,), Split.HEADS, "bias", _is(lambda a: a.sinks)),
-    # Multi-head latent attention: what is compressed is replicated, what has heads is split.
-    _Row(_A + "q_proj.weight", lambda m: (_rotated(m), m.hidden), Split.HEADS, "attention",
-         _mla(lambda a: a.q_rank is None)),
-    _Row(_A + "q_a_proj.weight", lambda m: (_latent(m).q_rank or 0, m.hidden), Split.WHOLE,
-         "attention", _mla(lambda a: a.q_rank is not None)),
-    _Row(_A + "q_a_layernorm.weight", lambda m: (_latent(m).q_rank or 0,), Split.WHOLE, "norm",
-         _mla(lambda a: a.q_rank is not None)),
-    _Row(_A + "q_b_proj.weight", lambda m: (_rotated(m), _latent(m).q_rank or 0), Split.HEADS,
-         "attention", _mla(lambda a: a.q_rank is not None)),
-    _Row(_A + "kv_a_proj_with_mqa.weight",
-         lambda m: (_latent(m).kv_rank + _latent(m).rope_dim, m.hidden), Split.WHOLE, "attention",
-         _mla(lambda a: True)),
-    _Row(_A + "kv_a_layernorm.weight", lambda m: (_latent(m).kv_rank,), Split.WHOLE, "norm",
-         _mla(lambda a: True)),
-    _Row(_A + "kv_b_proj.weight",
-         lambda m: (_latent(m).heads * (_latent(m).nope_dim + _latent(m).value_dim),
-                    _latent(m).kv_rank), Split.HEADS, "attention", _mla(lambda a: True)),
-    _Row(_A + "o_proj.weight", lambda m: (m.hidden, _latent(m).heads * _latent(m).value_dim),
-         Split.INPUTS, "attention", _mla(lambda a: True)),
-    _Row(_M + "gate_proj.weight", lambda m: (m.intermediate, m.hidden), Split.OUTPUTS, "mlp",
-         lambda m: m.dense_layers),
-    _Row(_M + "up_proj.weight", lambda m: (m.intermediate, m.hidden), Split.OUTPUTS, "mlp",
-         lambda m: m.dense_layers),
-    _Row(_M + "down_proj.weight", lambda m: (m.hidden, m.intermediate), Split.INPUTS, "mlp",
-         lambda m: m.dense_layers),
-    _Row(_M + "gate_proj.bias", lambda m: (m.intermediate,), Split.OUTPUTS, "bias",
-         lambda m: m.dense_layers if m.mlp_bias else ()),
-    _Row(_M + "up_proj.bias", lambda m: (m.intermediate,), Split.OUTPUTS, "bias",
-         lambda m: m.dense_layers if m.mlp_bias else ()),
-    _Row(_M + "down_proj.bias", lambda m: (m.hidden,), Split.WHOLE, "bias",
-         lambda m: m.dense_layers if m.mlp_bias else ()),
-    _Row(_M + "gate.weight", lambda m: (_count(m), m.hidden), Split.WHOLE, "router",
-         _moe(lambda x: True)),
-    _Row(_M + "gate.bias", lambda m: (_count(m),), Split.WHOLE, "router",
-         _moe(lambda x: x.router_bias)),
-    _Row(_M + "gate.e_score_correction_bias", lambda m: (_count(m),), Split.WHOLE, "router",
-         _moe(lambda x: x.score_bias)),
-    _Row(_X + "gate_proj.weight", lambda m: (_experts(m).intermediate, m.hidden), Split.OUTPUTS,
-         "expert", _moe(lambda x: True), _count),
-    _Row(_X + "up_proj.weight", lambda m: (_experts(m).intermediate, m.hidden), Split.OUTPUTS,
-         "expert", _moe(lambda x: True), _count),
-    _Row(_X + "down_proj.weight", lambda m: (m.hidden, _experts(m).intermediate), Split.INPUTS,
-         "expert", _moe(lambda x: True), _count),
-    _Row(_X + "gate_up_proj.bias", lambda m: (2 * _experts(m).intermediate,), Split.OUTPUTS, "bias",
-         _moe(lambda x: x.bias), _count),
-    _Row(_X + "down_proj.bias", lambda m: (m.hidden,), Split.WHOLE, "bias",
-         _moe(lambda x: x.bias), _count),
-    _Row(_S + "gate_proj.weight", lambda m: (_experts(m).shared, m.hidden), Split.OUTPUTS, "mlp",
-         _moe(lambda x: x.shared > 0)),
-    _Row(_S + "up_proj.weight", lambda m: (_experts(m).shared, m.hidden), Split.OUTPUTS, "mlp",
-         _moe(lambda x: x.shared > 0)),
-    _Row(_S + "down_proj.weight", lambda m: (m.hidden, _experts(m).shared), Split.INPUTS, "mlp",
-         _moe(lambda x: x.shared > 0)),
-    _Row(_M + "shared_expert_gate.weight", lambda m: (1, m.hidden), Split.WHOLE, "router",
-         _moe(lambda x: x.shared_gate)),
-)  # fmt: skip
-
-
-def _vision(vision: Vision, hidden: int) -> Iterator[Tensor]:
-    """SigLIP, and the projection to the text model; engines keep it whole on every rank."""
-    wide, layers = vision.hidden, tuple(range(vision.layers))
-    patches = (vision.image // vision.patch) ** 2
-    once: tuple[tuple[str, Shape], ...] = (
-        ("embeddings.patch_embedding.weight", (wide, vision.channels, vision.patch, vision.patch)),
-        ("embeddings.patch_embedding.bias", (wide,)),
-        ("embeddings.position_embedding.weight", (patches, wide)),
-        ("post_layernorm.weight", (wide,)),
-        ("post_layernorm.bias", (wide,)),
-        ("multi_modal_projector.mm_input_projection_weight", (wide, hidden)),
-        ("multi_modal_projector.mm_soft_emb_norm.weight", (wide,)),
-    )
-    each: tuple[tuple[str, Shape], ...] = (
-        ("self_attn.qkvo.weight", (4 * wide, wide)),
-        ("self_attn.qkvo.bias", (4 * wide,)),
-        ("mlp.fc1.weight", (vision.intermediate, wide)),
-        ("mlp.fc1.bias", (vision.intermediate,)),
-        ("mlp.fc2.weight", (wide, vision.intermediate)),
-        ("mlp.fc2.bias", (wide,)),
-        ("layer_norms", (4 * wide,)),
-    )
-    for name, shape in once:
-        yield Tensor(f"vision_tower.{name}", shape, Split.WHOLE, "vision", None)
-    for name, shape in each:
-        yield Tensor(f"vision_tower.layers.*.{name}", shape, Split.WHOLE, "vision", layers)
-
-
-def _draft(model: Architecture) -> Iterator[Tensor]:
-    """DeepSeek's layers for multi-token prediction: a decoder layer each, two norms and one more
-    before the head, and a projection of two hidden states to one; embeddings and head are the
-    model's own."""
-    own = tuple(range(model.layers, model.layers + model.draft_layers))
-    for row in _ROWS:
-        layers = row.layers(model)
-        last_is_in = layers is not None and model.layers - 1 in layers
-        if last_is_in:
-            yield Tensor(row.name, row.shape(model), row.split, row.role, own, row.copies(model))
-    yield Tensor(_L + "eh_proj.weight", (model.hidden, 2 * model.hidden), Split.WHOLE, "mlp", own)
-    yield Tensor(_L + "draft_norms", (3 * model.hidden,), Split.WHOLE, "norm", own)
