@@ -70,6 +70,11 @@ int multi_return(struct pt_regs *ctx)
 	return 0;
 }
 
+#ifdef WITH_SESSION
+/*
+ * Compiled into an object of its own: libraries before libbpf 1.0 refuse one that names a function
+ * of the kernel, needed or not.
+ */
 extern bool bpf_session_is_return(void) __ksym __weak;
 
 /* One program for both: at entry it says whether it wants the return (0) or not (1). */
@@ -85,13 +90,14 @@ int session(struct pt_regs *ctx)
 	return call_entered(ctx, cookie) ? 0 : 1;
 }
 
-/* For measuring: what a probe costs that does nothing. */
 SEC("uprobe")
 int empty_session(struct pt_regs *ctx)
 {
 	return 0;
 }
+#endif
 
+/* For measuring: what a probe costs that does nothing. */
 SEC("uprobe")
 int empty_entry(struct pt_regs *ctx)
 {

@@ -32,7 +32,7 @@ VERBS: dict[str, Verb] = {
     "record": Verb("gpumemprof.cli.record:record", "Record GPU memory and write a profile."),
     "report": Verb("gpumemprof.cli.report:report", "Show a recorded profile."),
     "snapshot": Verb("gpumemprof.cli.snapshot:snapshot", "Show a PyTorch memory snapshot."),
-    "plan": Verb("gpumemprof.cli.plan:plan", "Tell how much GPU memory a model needs, and what fits."),
+    "plan": Verb("gpumemprof.cli.plan:plan", "Tell what memory a model needs, and what fits."),
     "doctor": Verb("gpumemprof.cli.doctor:doctor", "Check whether this machine can record."),
     "demo": Verb("gpumemprof.cli.demo:demo", "Try it without a GPU."),
     "agent": Verb("gpumemprof.cli.agent:agent", "Profile the pods of a Kubernetes node."),

@@ -206,8 +206,13 @@ def _driver() -> Iterator[Call]:
 
     yield from rows(Call("", Library.DRIVER, Action.DRIVER_INIT, Mode.DISCOVER), "cuInit")
     yield from rows(_LINEAR, "cuMemAlloc_v2")
-    yield from rows(_POOLED, "cuMemAllocAsync", "cuMemAllocAsync_ptsz")
-    yield from rows(_POOLED, "cuMemAllocFromPoolAsync", "cuMemAllocFromPoolAsync_ptsz")
+    yield from rows(
+        _POOLED,
+        "cuMemAllocAsync",
+        "cuMemAllocAsync_ptsz",
+        "cuMemAllocFromPoolAsync",
+        "cuMemAllocFromPoolAsync_ptsz",
+    )
     yield from rows(replace(_LINEAR, narrow=True, out1_bytes=4), "cuMemAlloc")
     yield from rows(_MANAGED, "cuMemAllocManaged")
     yield from rows(_PITCH, "cuMemAllocPitch_v2")

@@ -86,7 +86,7 @@ class Libbpf:
     def _print(self, level: int, template: bytes, arguments: int | None) -> int:
         if level >= _PRINT_DEBUG:
             return 0
-        # A verifier's log comes in one piece, of up to 16 MiB, and its last lines say what is wrong.
+        # A verifier's log comes in one piece, of up to 16 MiB; its last lines say what is wrong.
         text = ctypes.c_char_p()
         if self._libc.vasprintf(ctypes.byref(text), template, ctypes.c_void_p(arguments)) < 0:
             return 0

@@ -56,7 +56,7 @@ def properties(location: int, number: int) -> bytes:
 
 KINDS = [
     ("cudaMalloc", MemoryKind.DEVICE, AddressSpace.DEVICE),
-    ("cudaMallocAsync", MemoryKind.DEVICE, AddressSpace.DEVICE),
+    ("cuMemAlloc_v2", MemoryKind.DEVICE, AddressSpace.DEVICE),
     ("cudaMallocManaged", MemoryKind.MANAGED, AddressSpace.DEVICE),
     ("cuMemHostAlloc", MemoryKind.PINNED_HOST, AddressSpace.HOST),
 ]
