@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import os
 import platform
+import re
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -51,8 +52,8 @@ def kernel_version(release: str) -> tuple[int, int]:
     >>> kernel_version("6.8.0-1015-azure")
     (6, 8)
     """
-    major, minor = release.split(".")[:2]
-    return int(major), int("".join(c for c in minor if c.isdigit()) or 0)
+    found = re.match(r"(\d+)\.(\d+)", release)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def _kernel() -> Iterator[Check]:

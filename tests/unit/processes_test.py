@@ -305,7 +305,7 @@ class Clock:
 
 def test_work_rests_four_times_as_long_as_it_took() -> None:
     clock = Clock()
-    pace = Pace(clock=clock)
+    pace = Pace(free=0, clock=clock)
     assert pace.ready
     with pace:
         clock.now += 2.0
@@ -316,8 +316,17 @@ def test_work_rests_four_times_as_long_as_it_took() -> None:
     assert pace.ready
 
 
+def test_the_first_turns_need_no_rest() -> None:
+    clock = Clock()
+    pace = Pace(free=2, clock=clock)
+    for rested in (True, True, False):
+        with pace:
+            clock.now += 2.0
+        assert pace.ready is rested
+
+
 def test_work_that_takes_no_time_may_be_done_at_once() -> None:
-    pace = Pace(clock=Clock())
+    pace = Pace(free=0, clock=Clock())
     with pace:
         pass
     assert pace.ready
@@ -325,7 +334,7 @@ def test_work_that_takes_no_time_may_be_done_at_once() -> None:
 
 def test_work_that_fails_rests_too() -> None:
     clock = Clock()
-    pace = Pace(clock=clock)
+    pace = Pace(free=0, clock=clock)
 
     def fail() -> None:
         with pace:
