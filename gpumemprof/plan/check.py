@@ -14,7 +14,7 @@ from gpumemprof.errors import UsageError
 from gpumemprof.plan.plan import Plan
 from gpumemprof.profile.merge import gpu_only, label
 from gpumemprof.profile.model import Profile, Sample
-from gpumemprof.snapshot import allocator
+from gpumemprof.snapshot import allocator, convert
 from gpumemprof.stack.frames import Frame, FrameKind, Stack
 
 WEIGHTS = "weights"
@@ -23,6 +23,7 @@ GRAPHS = "CUDA graphs"
 OUTSIDE = "outside PyTorch"
 OPTIMIZER = "optimizer"
 REST = "activations and the rest"
+UNUSED = "reserved, not in use"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,8 @@ class Check:
 
 def category(stack: Stack) -> tuple[str, str]:
     """What a stack's memory is for, and whose names say so (empty if none do)."""
+    if stack == convert.FREE:
+        return UNUSED, ""
     for frame in stack:
         for rule in RULES:
             if _matches(rule, frame):
@@ -139,35 +142,40 @@ def check(plan: Plan, profile: Profile, name: str) -> Check:
         if engine:
             engines[engine] = engines.get(engine, 0) + _bytes(sample, held)
     engine = next((one for one in _ENGINES if engines.get(one)), "no known engine")
-    notes = _notes(plan, found, engine, sizes)
+    tensors = profile.about.get("source") == convert.SOURCE
+    notes = _notes(plan, found, engine, sizes, tensors)
     pid, comm, device = rank
     return Check(
         name,
         "what was in use at the end" if held else "what was in use at the peak",
         f"{comm} ({pid}) on device {device}",
         engine,
-        tuple(_rows(plan, found, engine)),
+        tuple(_rows(plan, found, engine, tensors)),
         tuple(notes),
     )
 
 
-def _rows(plan: Plan, found: dict[str, int], engine: str) -> list[Row]:
+def _rows(plan: Plan, found: dict[str, int], engine: str, tensors: bool) -> list[Row]:
+    """``tensors``: the profile has each tensor's block (a snapshot's), not the segments that were
+    taken from the driver for them (a recording's)."""
     request, budget = plan.request, plan.budget
     serves = engine in ("vLLM", "SGLang")
     length = request.typical_length
     taken = plan.loaded(fused=serves)
-    weights = plan.weights.bytes + taken.reserved - taken.requested
-    weights_why = f"{plan.weights.bytes:,} bytes in PyTorch's segments of 2 and 20 MiB"
+    held, where = (taken.allocated, "blocks") if tensors else (taken.reserved, "segments")
+    weights = plan.weights.bytes + held - taken.requested
+    weights_why = f"{plan.weights.bytes:,} bytes in PyTorch's {where}"
     if serves:
         weights += budget.spent["RoPE tables"].bytes
         weights_why = f"weights and RoPE tables, {weights_why}"
         kv = budget.blocks * budget.cache.block_bytes
         kv_why = "all blocks that fit"
     else:
-        kv = _in_segments(plan)
+        cache = _transformers_cache(plan)
+        kv = cache.allocated if tensors else cache.reserved
         kv_why = (
             f"{request.sequences:,} × {length:,} tokens (--sequences, --sequence-length), keys and "
-            "values of each layer in segments"
+            f"values of each layer in {where}"
         )
     rows = [
         Row(WEIGHTS, weights, found.get(WEIGHTS, 0), weights_why),
@@ -185,21 +193,25 @@ def _rows(plan: Plan, found: dict[str, int], engine: str) -> list[Row]:
             "estimate" if serves else "not planned: --batched-tokens is vLLM's",
         ),
     ]
-    for other in (OPTIMIZER, OUTSIDE):
+    for other, why in (
+        (OPTIMIZER, ""),
+        (OUTSIDE, "as far as calls were recorded"),
+        (UNUSED, "free blocks in PyTorch's segments"),
+    ):
         if found.get(other):
-            rows.append(Row(other, None, found[other], "as far as calls were recorded"))
+            rows.append(Row(other, None, found[other], why))
     total = sum(row.planned or 0 for row in rows)
     rows.append(Row("all", total, sum(found.values()), ""))
     return rows
 
 
-def _in_segments(plan: Plan) -> int:
+def _transformers_cache(plan: Plan) -> allocator.Taken:
     """The cache as transformers keeps it: two tensors for each layer, of all sequences."""
     cache, request = plan.budget.cache, plan.request
     length = request.typical_length
     kept = [length if window is None else min(length, window) for window in cache.windows]
     each = [request.sequences * tokens * cache.layer_bytes // 2 for tokens in kept]
-    return allocator.allocate(size for size in each for _ in range(2)).reserved
+    return allocator.allocate(size for size in each for _ in range(2))
 
 
 def _notes(
@@ -207,6 +219,7 @@ def _notes(
     found: dict[str, int],
     engine: str,
     sizes: dict[tuple[str, str, str], int],
+    tensors: bool,
 ) -> list[str]:
     notes = []
     if len(sizes) > 1:
@@ -216,10 +229,12 @@ def _notes(
         )
     if plan.request.ranks > 1 and len(sizes) < plan.request.ranks:
         notes.append(f"the plan is for {plan.request.ranks} ranks, the profile has {len(sizes)}")
-    if not found.get(WEIGHTS) or not found.get(KV):
+    if engine not in _ENGINES:
+        notes.append("no stack has a name of a known engine: all is in 'activations and the rest'")
+    elif not found.get(KV) and not tensors:
         notes.append(
-            "a part that no stack names is in 'activations and the rest'"
-            + ("" if engine in _ENGINES else ": the profile has no names of a known engine")
+            "no KV cache by its stacks: PyTorch gives tensors free memory of segments that others "
+            "took; a snapshot tells tensor by tensor (gpumemprof snapshot --format pprof)"
         )
     notes.append("the context's own memory is not in calls, so not in a profile")
     return notes

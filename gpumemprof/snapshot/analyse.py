@@ -26,6 +26,7 @@ class Totals:
     free: int = 0
     largest_free: int = 0
     expandable: int = 0
+    ranges: int = 0
 
     def plus(self, other: Totals) -> Totals:
         """The sum; of the largest block the larger."""
@@ -69,7 +70,8 @@ def totals_of(segment: Segment) -> Totals:
         active=sum(b.size for b in active),
         requested=sum(b.requested for b in active),
         inactive_split=sum(b.size for b in split),
-        segments=1,
+        segments=0 if segment.expandable else 1,
+        ranges=1 if segment.expandable else 0,
         allocations=len(allocated),
         active_blocks=len(active),
         inactive_split_blocks=len(split),

@@ -21,6 +21,8 @@ from gpumemprof.snapshot.oom import OutOfMemory, out_of_memory
 from gpumemprof.snapshot.replay import live_at, peak, trace_of
 from gpumemprof.stack.frames import Frame, Stack
 
+SOURCE = "PyTorch memory snapshot"
+"""What ``about`` says of such a profile."""
 FREE = (Frame.note("reserved by PyTorch, not in use"),)
 """Stands for free blocks."""
 NO_STACK = (Frame.note("no stack recorded"),)
@@ -44,7 +46,7 @@ def profile(snapshot: Snapshot) -> Profile:
         time_ns=start * 1000,
         duration_ns=(max(times, default=0) - start) * 1000,
         failures=tuple(failures),
-        about={"source": "PyTorch memory snapshot"},
+        about={"source": SOURCE},
     )
 
 

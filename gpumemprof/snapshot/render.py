@@ -49,7 +49,9 @@ def render(summary: Summary, console: Console, limit: int) -> None:
     for warning in summary.snapshot.warnings:
         console.print(Text(f"the file contradicts itself: {printable(warning)}", "bold red"))
     if summary.failed:
-        console.print(Text(f"{summary.failed:,} allocations failed: see below", "bold red"))
+        console.print(
+            Text(f"{_counted(summary.failed, 'allocation')} failed: see below", "bold red")
+        )
     _totals(summary, console)
     console.print(Text(LEGEND, "dim"))
     _pools(summary, console, limit)
@@ -65,7 +67,9 @@ def _totals(summary: Summary, console: Console) -> None:
         "device", "reserved", "allocated", "active", "inactive split", "free", "segments"
     )
     for device, total in summary.devices.items():
-        table.add_row(str(device), *map(_size, _columns(total)), f"{total.segments:,}")
+        table.add_row(
+            str(device), *map(_size, _columns(total)), f"{total.segments + total.ranges:,}"
+        )
         table.add_row("  exactly", *(f"{value:,}" for value in _columns(total)), "")
         if total.expandable:
             table.add_row("  of it expandable", _size(total.expandable))
@@ -85,7 +89,7 @@ def _pools(summary: Summary, console: Console, limit: int) -> None:
     for pool, total in list(summary.pools.items())[:limit]:
         table.add_row(
             pool.name, str(pool.device), _stream(pool.stream), *map(_size, _columns(total)),
-            _size(total.largest_free), f"{total.segments:,}",
+            _size(total.largest_free), f"{total.segments + total.ranges:,}",
         )  # fmt: skip
     console.print(table)
     _more(console, len(summary.pools) - limit, "pools")
@@ -103,6 +107,15 @@ def _fragmentation(summary: Summary, console: Console, limit: int) -> None:
                 f"blocks that it cannot use ({free - usable:,} of {free:,} bytes)"
             )
         )
+        growing = sum(row.free - row.usable for row in rows if row.segment.expandable)
+        if growing:
+            console.print(
+                Text(
+                    f"  {_size(growing)} of these in expandable segments, which can grow or be "
+                    "given back page by page",
+                    "italic",
+                )
+            )
         if not rows:
             continue
         table = _table("segment", "size", "free", "usable", "largest free", "pool")
@@ -150,11 +163,12 @@ def _peaks(summary: Summary, console: Console) -> None:
                 f"reserved; at most {_size(peak.reserved)} ({peak.reserved:,} bytes) reserved"
             )
         )
-        if peak.before:
+        if peak.reserved_before:
             console.print(
                 Text(
-                    f"  the trace begins with {peak.before:,} bytes already there: an earlier "
-                    "peak is not in it",
+                    f"  the trace begins with {_size(peak.reserved_before)} already reserved, "
+                    f"{_size(peak.before)} of it requested: it began late or was overwritten "
+                    "(max_entries), so an earlier peak is not in it",
                     "italic",
                 )
             )
@@ -166,16 +180,21 @@ def _stacks(summary: Summary, console: Console, limit: int) -> None:
     for row in summary.stacks[:limit]:
         share = f"{100 * row.size / total:.1f}%" if total else "-"
         console.print(
-            Text(f"{_size(row.size)}  {share}  in {row.blocks:,} blocks, device {row.device}",
-                 "bold")
-        )  # fmt: skip
+            Text(
+                f"{_size(row.size)}  {share}  in {_counted(row.blocks, 'block')}, "
+                f"device {row.device}",
+                "bold",
+            )
+        )
         _print_stack(row.stack, console)
     _more(console, len(summary.stacks) - limit, "stacks")
 
 
 def _print_stack(stack: Stack, console: Console) -> None:
     if not stack:
-        console.print(Text("    no stack recorded (_record_memory_history was off)", "dim"))
+        console.print(
+            Text("    no stack: no Python on that thread, or _record_memory_history was off", "dim")
+        )
         return
     python = [frame for frame in stack if frame.kind is FrameKind.PYTHON]
     shown = python or list(stack)
@@ -204,6 +223,10 @@ def _table(*titles: str) -> Table:
 
 def _stream(stream: int) -> str:
     return "default" if stream == 0 else f"{stream:#x}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _size(count: int) -> str:

@@ -94,8 +94,9 @@ class Peak:
     """The moment at which most was active. ``requested``: bytes that tensors had asked for and not
     given back (PyTorch's ``requested_bytes.all.peak``); ``at``: entries of the trace before that
     moment; ``reserved_then``: bytes of segments then; ``live``: bytes by allocating stack.
-    ``reserved``: most bytes of segments at any time. ``before``: bytes that were requested before
-    the trace begins: if it is not 0, the trace does not tell all."""
+    ``reserved``: most bytes of segments at any time. ``before`` and ``reserved_before``: bytes that
+    were requested, and in segments, when the trace begins: if they are not 0, it began late or its
+    beginning was overwritten, and an earlier peak is not in it."""
 
     requested: int
     at: int
@@ -103,6 +104,7 @@ class Peak:
     live: dict[Stack, int]
     reserved: int
     before: int
+    reserved_before: int
 
 
 def end_of(snapshot: Snapshot, device: int) -> Moment:
@@ -197,7 +199,7 @@ def peak(snapshot: Snapshot, device: int) -> Peak | None:
     see(start)
     requested, at, then = most
     live = live_at(snapshot, device, [at])[at]
-    return Peak(requested, at, then, live, reserved, start.requested)
+    return Peak(requested, at, then, live, reserved, start.requested, start.reserved)
 
 
 def live_at(snapshot: Snapshot, device: int, moments: Iterable[int]) -> dict[int, dict[Stack, int]]:

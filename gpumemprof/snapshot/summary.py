@@ -96,7 +96,8 @@ def as_json(summary: Summary, limit: int | None = None) -> dict[str, Any]:
         "peaks": {
             str(device): None if peak is None else {
                 "requested": peak.requested, "reserved": peak.reserved,
-                "reserved_then": peak.reserved_then, "before_trace": peak.before,
+                "reserved_then": peak.reserved_then, "requested_before": peak.before,
+                "reserved_before": peak.reserved_before,
                 "entries_before": peak.at,
             }
             for device, peak in summary.peaks.items()

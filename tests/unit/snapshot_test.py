@@ -54,6 +54,7 @@ def test_free_pages_of_expandable_segments_are_not_split() -> None:
     one = segment(block(2 * MIB), block(18 * MIB, "inactive"), is_expandable=True)
     found = analyse.totals(snapshot([one]).segments)
     assert (found.inactive_split, found.expandable) == (0, 20 * MIB)
+    assert (found.segments, found.ranges) == (0, 1)
 
 
 def test_pools_streams_and_devices_are_told_apart() -> None:

@@ -6,8 +6,10 @@ torch_snapshots.py DIRECTORY serve      a small Llama that serves from a static 
                                         recorded and set beside `gpumemprof plan` (not in "all")
 
 Writes DIRECTORY/SCENE.pickle.gz (what torch.cuda.memory._dump_snapshot writes, compressed) and
-DIRECTORY/SCENE.json (its figures). `serve` writes DIRECTORY/serve/ (config.json, safetensors) and
-DIRECTORY/serve.json. Options: --cpu, to try `serve` without CUDA.
+DIRECTORY/SCENE.json (its figures). `serve` writes DIRECTORY/serve/ (config.json, safetensors),
+DIRECTORY/serve.json and a snapshot without trace, DIRECTORY/serve.pickle.gz.
+
+Options: --cpu, to try `serve` without CUDA.
 """
 
 import argparse
@@ -219,14 +221,26 @@ def scene(folder, name):
     SCENES[name](folder)
 
 
+def reserve_cache(cache, model, batch):
+    """All of the KV cache at once, as servers do, before a forward leaves segments to reuse."""
+    weight = model.lm_head.weight
+    config = model.config
+    cache.early_initialization(
+        batch, config.num_key_value_heads, config.head_dim, weight.dtype, weight.device
+    )
+    return cache
+
+
 def serve(folder, device):
     """Loads a Llama of 0.4 billion parameters in bfloat16, and generates with a static cache."""
     os.environ.setdefault("TRANSFORMERS_OFFLINE", "1")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
 
     torch.manual_seed(0)
     small = device == "cpu"
+    if not small:  # stacks of what lives, no trace
+        torch.cuda.memory._record_memory_history(enabled="state", context="state", stacks="python")
     config = LlamaConfig(
         vocab_size=32000,
         hidden_size=256 if small else 1536,
@@ -247,6 +261,7 @@ def serve(folder, device):
     model = LlamaForCausalLM.from_pretrained(path, torch_dtype=torch.bfloat16).to(device)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     batch, length, new = (2, 64, 4) if small else (8, 4096, 16)
+    cache = reserve_cache(StaticCache(config=model.config, max_cache_len=length), model, batch)
     with torch.inference_mode():
         prompt = torch.randint(3, 32000, (batch, length - new), device=device)
         answer = model.generate(
@@ -255,20 +270,22 @@ def serve(folder, device):
             max_new_tokens=new,
             min_new_tokens=new,
             do_sample=False,
-            cache_implementation="static",
+            past_key_values=cache,
             disable_compile=True,
-            return_dict_in_generate=True,
         )
-    keys = answer.past_key_values.layers[0].keys
+    keys = cache.layers[0].keys
     told = {
         "torch": torch.__version__,
         "parameters": parameters,
         "cache_shape": list(keys.shape),
         "cache_dtype": str(keys.dtype),
+        "tokens": list(answer.shape),
     }
     if device != "cpu":
         torch.cuda.synchronize()
         told["stats"] = torch.cuda.memory_stats()
+        data = gzip.compress(pickle.dumps(torch.cuda.memory._snapshot()), 9, mtime=0)
+        (folder / "serve.pickle.gz").write_bytes(data)
     (folder / "serve.json").write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
     print("serve", parameters, "parameters", flush=True)
 
