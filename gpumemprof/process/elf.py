@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -270,25 +270,6 @@ class ElfFile:
             return ""
         offset = self.offset_of(tags[DT_STRTAB]) + tags[DT_SONAME]
         return os.fsdecode(c_string(self.source, offset, MAX_PATH))
-
-    def file_offsets(self, names: Iterable[str]) -> dict[str, int]:
-        """File offsets of functions the file defines, by name: where uprobes go.
-
-        Exported functions are found through the dynamic symbol hash; names left over are looked
-        up in ``.symtab`` where there is one (a statically linked runtime). Of several versions of
-        a name the default one counts. Indirect functions (IFUNC) are left out: their symbol is
-        the resolver. Names that are not found are not in the result.
-        """
-        from gpumemprof.process.elf_symbols import find_functions
-
-        found = find_functions(self, names)
-        offsets = {}
-        for name, symbol in found.items():
-            try:
-                offsets[name] = self.offset_of(symbol.vaddr)
-            except RemoteDataError:
-                continue
-        return offsets
 
 
 def _name_at(names: bytes, offset: int) -> str:

@@ -6,6 +6,7 @@ linkers share: header, Bloom filter, buckets, chains of hashes whose lowest bit 
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from array import array
 from collections.abc import Iterable, Iterator
@@ -46,8 +47,23 @@ class FunctionSymbol(NamedTuple):
     size: int
 
 
+def file_offsets(elf: ElfFile, names: Iterable[str]) -> dict[str, int]:
+    """File offsets of functions the file defines, by name: where uprobes go.
+
+    Exported functions are found through the dynamic symbol hash; names left over are looked up in
+    ``.symtab`` where there is one (a statically linked runtime). Of several versions of a name the
+    default one counts. Indirect functions (IFUNC) are left out: their symbol is the resolver. Names
+    that are not found are not in the result.
+    """
+    offsets = {}
+    for name, symbol in find_functions(elf, names).items():
+        with contextlib.suppress(RemoteDataError):
+            offsets[name] = elf.offset_of(symbol.vaddr)
+    return offsets
+
+
 def find_functions(elf: ElfFile, names: Iterable[str]) -> dict[str, FunctionSymbol]:
-    """The defined functions among ``names``; see ``ElfFile.file_offsets``."""
+    """The defined functions among ``names``, as ``file_offsets`` looks for them."""
     wanted = {name for name in names if name and "\0" not in name}
     found = _find_dynamic(elf, wanted)
     left = wanted - found.keys()

@@ -16,6 +16,7 @@ from gpumemprof.errors import ProcessGone, RemoteDataError
 from gpumemprof.probe.attach import Closable, Target, error_name
 from gpumemprof.probe.calls import CALLS, ROWS, Library, calls_of
 from gpumemprof.process.elf import ElfFile
+from gpumemprof.process.elf_symbols import file_offsets
 from gpumemprof.process.file_key import FileKey, real_file_key
 from gpumemprof.process.mapped_file import open_mapped
 from gpumemprof.process.maps import Mapping, Maps
@@ -204,7 +205,7 @@ class LibraryProber:
             if len(self._by_key) >= _MAX_FILES:
                 raise RemoteDataError("too many different library files")
             with contextlib.closing(ElfFile.open(os.dup(fd))) as elf:
-                offsets = elf.file_offsets(calls_of(library))
+                offsets = file_offsets(elf, calls_of(library))
             if not offsets:
                 raise RemoteDataError("it exports none of the hooked calls")
             # Through the descriptor: the very file that was read, whatever its path is now.

@@ -29,12 +29,10 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gpumemprof.stack.architecture import ENTRY_REGISTERS, Registers
-
-if TYPE_CHECKING:
-    from gpumemprof.stack.unwind import Unwound
+from gpumemprof.stack.unwound import Unwound
 
 MAX_STACKS = 4096
 """Stacks remembered for one process, about 2 kB each; beyond it all are forgotten."""

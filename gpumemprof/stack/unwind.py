@@ -8,7 +8,6 @@ the stack ends, and says why.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from gpumemprof.errors import RemoteDataError
@@ -19,6 +18,7 @@ from gpumemprof.stack.dwarf_expression import Linear, evaluate
 from gpumemprof.stack.image import ProcessImage
 from gpumemprof.stack.memo import VerifiedStacks
 from gpumemprof.stack.steps import CFA, Step, UnwindEnd
+from gpumemprof.stack.unwound import Base, Unwound
 
 __all__ = [
     "MAX_FRAMES",
@@ -39,52 +39,6 @@ _MAX_STACK = 1 << 32
 _CONSTANT = -1000
 # What a function finds when it is entered by a call: the return address on top of the stack.
 _ENTRY = Step(Linear(X86_64.stack_pointer, 8), {}, words=1, base=X86_64.stack_pointer, plain=True)
-
-
-class Base(NamedTuple):
-    """A value that a frame address was computed from: a register at entry, or a word of the stack
-    (``memo`` says what for). ``after``: return addresses read before it; ``place``: index of the
-    word in the window, or the complement of a DWARF register; ``relative``: its value less the
-    stack pointer, modulo 2^64."""
-
-    after: int
-    place: int
-    relative: int
-
-
-@dataclass(frozen=True, slots=True)
-class Unwound:
-    """A stack from the leaf to the root.
-
-    ``pcs``: the entry address of the call, then return addresses. ``return_slots``: byte offset
-    from the stack pointer of each return address, so one less than ``pcs``. ``bases``: what else
-    the result depends on. ``end``, ``detail``: why there are no more. ``missing``: byte offset of
-    the word beyond the window that was needed, -1 if none. ``exact``: indices in ``pcs`` that are
-    not preceded by a call (where a signal struck, and the handler's return). ``repeatable``:
-    whether another stack with the same words at ``return_slots`` and the same ``bases`` has the
-    same result.
-    """
-
-    pcs: tuple[int, ...]
-    return_slots: tuple[int, ...]
-    bases: tuple[Base, ...]
-    end: UnwindEnd
-    detail: str = ""
-    missing: int = -1
-    exact: tuple[int, ...] = ()
-    repeatable: bool = True
-
-    @property
-    def lookups(self) -> tuple[int, ...]:
-        """``pcs`` as addresses to look symbols up with: a return address less one, so that it lies
-        in the calling instruction, which may be the last of its function."""
-        exact = (0, *self.exact)
-        return tuple(pc if i in exact else pc - 1 for i, pc in enumerate(self.pcs))
-
-    @property
-    def frame_pointer_slots(self) -> tuple[tuple[int, int], ...]:
-        """(byte offset, value relative to the stack pointer) of the words in ``bases``."""
-        return tuple((base.place * 8, base.relative) for base in self.bases if base.place >= 0)
 
 
 class _CutError(Exception):

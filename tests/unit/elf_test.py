@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from gpumemprof.errors import RemoteDataError
 from gpumemprof.process.elf import SHT_DYNSYM, SHT_SYMTAB, ElfFile
+from gpumemprof.process.elf_symbols import file_offsets
 from gpumemprof.process.file_key import real_file_key
 from gpumemprof.stack.cfi import CallFrameInfo
 from gpumemprof.stack.symbol_index import SymbolIndex
@@ -74,22 +75,22 @@ def nm_offsets(path: Path, *names: str) -> dict[str, int]:
 
 
 def test_functions_are_found_by_name_with_the_offsets_that_nm_tells(library: Path) -> None:
-    found = ElfFile.open(library).file_offsets(["plain", "other", "weakly", "absent", ""])
+    found = file_offsets(ElfFile.open(library), ["plain", "other", "weakly", "absent", ""])
     assert found == nm_offsets(library, "plain@@V1", "other@@V1", "weakly@@V1")
     assert len(found) == 3
 
 
 def test_the_default_version_of_a_name_counts(library: Path) -> None:
-    assert ElfFile.open(library).file_offsets(["renamed"]) == nm_offsets(library, "renamed@@V2")
+    assert file_offsets(ElfFile.open(library), ["renamed"]) == nm_offsets(library, "renamed@@V2")
 
 
 def test_data_and_indirect_functions_are_no_functions(library: Path) -> None:
-    assert ElfFile.open(library).file_offsets(["data", "chosen"]) == {}
+    assert file_offsets(ElfFile.open(library), ["data", "chosen"]) == {}
 
 
 def test_functions_that_are_not_exported_are_found_in_the_symbol_table(library: Path) -> None:
     elf = ElfFile.open(library)
-    found = elf.file_offsets(["one", "plain"])
+    found = file_offsets(elf, ["one", "plain"])
     assert found.keys() == {"one", "plain"}
     assert found["one"] != found["plain"]
 
@@ -100,7 +101,7 @@ def test_the_same_functions_are_found_without_section_headers(library: Path) -> 
     data[0x3C:0x40] = bytes(4)  # e_shnum, e_shstrndx
     stripped = ElfFile.from_bytes(bytes(data))
     assert stripped.sections == ()
-    assert stripped.file_offsets(["plain"]) == ElfFile.open(library).file_offsets(["plain"])
+    assert file_offsets(stripped, ["plain"]) == file_offsets(ElfFile.open(library), ["plain"])
     assert stripped.build_id == ElfFile.open(library).build_id != ""
 
 
@@ -123,7 +124,7 @@ def test_every_exported_function_of_libc_is_found_where_nm_says() -> None:
         if kind in "TW" and ("@@" in name or "@" not in name):
             expected[name.split("@")[0]] = int(address, 16)
     elf = ElfFile.open(LIBC)
-    found = elf.file_offsets(expected)
+    found = file_offsets(elf, expected)
     assert found == {name: elf.offset_of(vaddr) for name, vaddr in expected.items()}
     assert len(found) > 2000
 
@@ -222,7 +223,7 @@ def _use_all_of(content: bytes) -> None:
     except RemoteDataError:
         return
     with contextlib.suppress(RemoteDataError):
-        elf.file_offsets(["plain", "one", "absent"])
+        file_offsets(elf, ["plain", "one", "absent"])
     with contextlib.suppress(RemoteDataError):
         _ = elf.build_id, elf.is_go, elf.interpreter
     with contextlib.suppress(RemoteDataError):
