@@ -61,10 +61,7 @@ def build(
     ]:
         position = len(names)
         names += name.encode() + b"\0"
-        if name == ".shstrtab":
-            data = bytes(names)
-        else:
-            data = content
+        data = bytes(names) if name == ".shstrtab" else content
         headers.append(
             struct.pack(
                 "<IIQQQQIIQQ", position, kind, flags, vaddr, offset, len(data), link, 0, 8, size
