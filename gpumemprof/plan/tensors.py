@@ -222,5 +222,5 @@ def _draft(model: Architecture) -> Iterator[Tensor]:
         last_is_in = layers is not None and model.layers - 1 in layers
         if last_is_in:
             yield Tensor(row.name, row.shape(model), row.split, row.role, own, row.copies(model))
-    yield Tensor(_L + "eh_proj.weight", (model.hidden, 2 * model.hidden), Split.WHOLE, "mlp", own)
+    yield Tensor(_L + "eh_proj.weight", (model.hidden, 2 * model.hidden), Split.WHOLE, "draft", own)
     yield Tensor(_L + "draft_norms", (3 * model.hidden,), Split.WHOLE, "norm", own)

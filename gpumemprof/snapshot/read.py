@@ -20,6 +20,8 @@ _MAX_FRAMES = 50_000_000
 _MAX_STACK = 4_096
 _MAX_DEVICES = 1_024
 _TOP = 1 << 64
+_MOST = 1 << 53
+"""Of a size in bytes, and of microseconds: 8 PiB, the year 2255."""
 _WARNINGS = 20
 
 _STATES = {state.value: state for state in State} | {"active_pending_free": State.AWAITING_FREE}
@@ -241,10 +243,10 @@ def _number(values: Mapping[str, Any], key: str, default: int | None = None) -> 
 def _whole(value: object, key: str) -> int:
     if type(value) is not int or not -_TOP < value < _TOP:
         raise UsageError(f"{key} is no whole number of 64 bits")
-    if value < 0:
-        if key not in ("stream", "addr", "address"):
-            raise UsageError(f"{key} is negative")
-        value += _TOP  # written as a signed number
+    if key in ("stream", "addr", "address"):
+        return value % _TOP  # some are written as signed numbers
+    if not 0 <= value < _MOST:
+        raise UsageError(f"{key} is {'negative' if value < 0 else 'too large'}")
     return value
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from gpumemprof.plan import models
 from gpumemprof.plan.kv_cache import kv_cache
-from gpumemprof.plan.parameters import parameters
+from gpumemprof.plan.parameters import parameters, weights
 from tests.unit.plan_examples import GIB, MIB, model, plan, plan_with_cache_of
 
 H100 = 79.22 * GIB
@@ -128,6 +128,18 @@ REQUIRED = {
 @pytest.mark.parametrize(("name", "published"), REQUIRED.items())
 def test_parameters_are_counted_exactly(name: str, published: int) -> None:
     assert parameters(models.find(name).architecture) == published
+
+
+CHECKPOINTS = {"gpt-oss-20b": 13_761_264_768, "gpt-oss-120b": 65_248_815_744}
+"""``total_size`` of their model.safetensors.index.json: MXFP4 experts, all else bfloat16."""
+
+
+@pytest.mark.parametrize(("name", "published"), CHECKPOINTS.items())
+def test_quantised_checkpoints_have_the_published_size_to_the_byte(
+    name: str, published: int
+) -> None:
+    found = weights(models.find(name).architecture)
+    assert found.total - found.padding == published
 
 
 @pytest.mark.parametrize(("name", "entry"), models.presets().items(), ids=list(models.presets()))

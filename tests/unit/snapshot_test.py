@@ -205,6 +205,9 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a negative size": (
         {"segments": [{"address": 1, "total_size": -9, "blocks": []}]}, "is negative",
     ),
+    "a size of exabytes": (
+        {"segments": [{"address": 1, "total_size": 1 << 60, "blocks": []}]}, "too large",
+    ),
     "an unknown state": (
         {"segments": [{"address": 1, "total_size": 1, "blocks": [{"size": 1, "state": "x"}]}]},
         "state that is not known",
@@ -226,6 +229,58 @@ def test_a_pickle_that_is_no_snapshot_is_refused(name: str) -> None:
     value, why = REFUSED[name]
     with pytest.raises(UsageError, match=why):
         read.decode(pickle.dumps(value))
+
+
+KEYS = st.sampled_from(
+    ["segments", "device_traces", "blocks", "frames", "address", "total_size", "size", "state",
+     "segment_pool_id", "action", "addr", "name", "filename", "line", "allocator_settings"]
+)  # fmt: skip
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-(1 << 70), 1 << 70) | st.floats()
+    | st.sampled_from(["inactive", "active_allocated", "alloc", "oom", "segment_map", "x"]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=8),
+    max_leaves=40,
+)  # fmt: skip
+
+
+@given(st.dictionaries(KEYS, ANYTHING))
+def test_any_plain_value_is_shown_or_refused(value: dict[str, Any]) -> None:
+    try:
+        found = read.decode(pickle.dumps({"segments": [], **value}))
+    except UsageError:
+        return
+    summarise(found)
+    pprof.encode(convert.profile(found))
+
+
+_FREE = {"oom": {"device_free": 0}}
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["alloc", "free_requested", "free_completed", "oom",
+             "segment_alloc", "segment_free", "segment_map", "segment_unmap", "later"]),
+             st.integers(0, 6), st.integers(0, 5))),
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 5), st.booleans()), max_size=4),
+)  # fmt: skip
+def test_a_trace_that_contradicts_itself_is_shown_all_the_same(
+    entries: list[tuple[str, int, int]], placed: list[tuple[int, int, bool]]
+) -> None:
+    trace = [
+        event(
+            action, BASE + at * MIB, size * MIB, **({"device_free": 0} if action == "oom" else {})
+        )
+        for action, at, size in entries
+    ]
+    segments = [
+        segment(block(size * MIB), address=BASE + at * MIB, is_expandable=grows)
+        for at, size, grows in placed
+    ]
+    made = snapshot(segments, trace)
+    summary = summarise(made)
+    assert summary.failed == sum(action == "oom" for action, _, _ in entries)
+    profile = convert.profile(made)
+    assert profile.total.inuse_space >= 0
+    assert pprof.decode(pprof.encode(profile)).total == profile.total
 
 
 def test_what_torch_save_writes_is_recognised() -> None:
