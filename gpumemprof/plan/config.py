@@ -27,6 +27,8 @@ def load(path: Path) -> Architecture:
 
     Raises UsageError if it cannot be read, is not JSON, or ``architecture`` refuses it."""
     try:
+        if path.exists() and not path.is_file():  # a pipe without a writer would never answer
+            raise UsageError(f"{printable(str(path))} is no plain file")
         with path.open("rb") as file:
             data = file.read(MAX_CONFIG + 1)
     except OSError as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,9 +82,9 @@ def read_header(path: Path) -> list[Stored]:
     """The tensors of one file. Raises UsageError, with the file and the reason, if it is no
     safetensors file or its header contradicts itself or the file's size."""
     try:
+        if path.exists() and not path.is_file():  # a pipe without a writer would never answer
+            raise UsageError("it is no plain file")
         with path.open("rb") as file:
-            if not stat.S_ISREG(path.stat().st_mode):
-                raise UsageError("it is no plain file")
             size = file.seek(0, 2)
             file.seek(0)
             length = int.from_bytes(file.read(8), "little")

@@ -35,9 +35,9 @@ def load(path: Path) -> Snapshot:
     a limit, or would run code."""
     name = printable(str(path))
     try:
+        if path.exists() and not path.is_file():  # a pipe without a writer would never answer
+            raise UsageError(f"{name} is no plain file")
         with path.open("rb") as file:
-            if not path.is_file():
-                raise UsageError(f"{name} is no plain file")
             data = file.read(MAX_FILE + 1)
     except OSError as error:
         raise UsageError(f"{name} cannot be read: {error.strerror or error}") from error

@@ -272,6 +272,9 @@ class _Machine:
             level = below
         raise self.refusal(f"containers more than {self.limits.depth} deep")
 
+    def drop(self) -> None:
+        self.pop()
+
     def pop_mark(self) -> None:
         self.items()
 
@@ -290,7 +293,7 @@ _ACTIONS: dict[int, Callable[[_Machine], None]] = {
         "\x80": _Machine.protocol,
         "\x95": _Machine.frame,
         "(": _Machine.mark,
-        "0": lambda m: m.pop() and None,
+        "0": _Machine.drop,
         "1": _Machine.pop_mark,
         "N": _push(None),
         "\x88": _push(True),

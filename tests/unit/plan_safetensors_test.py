@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -109,6 +110,15 @@ def test_an_index_alone_tells_the_total(tmp_path: Path) -> None:
 
 def test_a_directory_without_safetensors_has_no_checkpoint(tmp_path: Path) -> None:
     assert read_directory(tmp_path) is None
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.safetensors")
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(UsageError, match="no plain file"):
+        read_directory(tmp_path)
+    with pytest.raises(UsageError, match="no plain file"):
+        models.find(str(tmp_path))
 
 
 GOOD = {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -363,6 +364,13 @@ def test_pprof_can_be_reported(tmp_path: Path) -> None:
     target = tmp_path / "out.pb.gz"
     run(tmp_path, "--format", "pprof", "-o", str(target))
     assert pprof.decode(target.read_bytes()).total.inuse_space == 28 * MIB
+
+
+def test_what_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name, why in (("pipe", "no plain file"), ("none", "No such file"), (".", "no plain file")):
+        with pytest.raises(UsageError, match=why):
+            read.load(tmp_path / name)
 
 
 def test_an_empty_snapshot_is_a_snapshot() -> None:
