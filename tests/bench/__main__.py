@@ -6,11 +6,13 @@ import os
 import platform
 import sys
 
-from tests.bench import idle, kept, pair_cost
+from tests.bench import idle, kept, pair_cost, stacks, symbols
 
 SECTIONS = {
     "cost": ("Cost of a cudaMalloc/cudaFree pair, µs, best batch / median", pair_cost.report),
     "kept": ("Events kept", kept.report),
+    "stacks": ("Stacks in user space", stacks.report),
+    "symbols": ("Symbols of a large library", symbols.report),
     "idle": ("While nothing happens", idle.report),
 }
 
