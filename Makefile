@@ -23,14 +23,12 @@ setup: $(SETUP) ## Install what is missing (Debian, Ubuntu) and create .venv
 # --- build ---
 
 BPF_OBJECT := gpumemprof/probe/gpumemprof.bpf.o
-BPF_SESSION_OBJECT := gpumemprof/probe/gpumemprof.session.bpf.o
 
-$(BPF_SESSION_OBJECT): BPF_FLAGS := -DWITH_SESSION
-$(BPF_OBJECT) $(BPF_SESSION_OBJECT): $(wildcard bpf/*.c bpf/*.h) | $(SETUP)
-	$(BPF_CLANG) -O2 -g -Wall -Werror -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) $(BPF_FLAGS) -Ibpf \
+$(BPF_OBJECT): $(wildcard bpf/*.c bpf/*.h) | $(SETUP)
+	$(BPF_CLANG) -O2 -g -Wall -Werror -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Ibpf \
 		-isystem /usr/include/$(MULTIARCH) -c bpf/gpumemprof.bpf.c -o $@
 
-build: $(BPF_OBJECT) $(BPF_SESSION_OBJECT) ## Compile the BPF programs
+build: $(BPF_OBJECT) ## Compile the BPF programs
 
 include tests/fakes/fakes.mk
 -include tests/fakes/native/native.mk
@@ -73,4 +71,4 @@ gpu-bundle: build ## build/gpu-bundle: gpumemprof for a machine with a GPU and n
 	scripts/gpu_bundle.sh
 
 clean: ## Remove what was built, keep .venv
-	rm -rf $(FAKES) $(BPF_OBJECT) $(BPF_SESSION_OBJECT) dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(FAKES) $(BPF_OBJECT) dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -70,34 +70,31 @@ int multi_return(struct pt_regs *ctx)
 	return 0;
 }
 
-#ifdef WITH_SESSION
 /*
- * Compiled into an object of its own: libraries before libbpf 1.0 refuse one that names a function
- * of the kernel, needed or not.
+ * One program for both: at entry it says whether it wants the return (0) or not (1). Which it is
+ * shows in the instruction pointer: at entry the probed address, at return where the call goes back
+ * to. (The kernel's own bpf_session_is_return() has another prototype in Linux 7.2, and libbpf refuses
+ * an object with the other one, needed or not.)
  */
-extern bool bpf_session_is_return(void) __ksym __weak;
-
-/* One program for both: at entry it says whether it wants the return (0) or not (1). */
 SEC("uprobe")
 int session(struct pt_regs *ctx)
 {
 	__u64 cookie = bpf_get_attach_cookie(ctx);
 
-	if (bpf_session_is_return()) {
+	if (bpf_get_func_ip(ctx) != ctx->rip) {
 		call_returned(ctx, cookie);
 		return 0;
 	}
 	return call_entered(ctx, cookie) ? 0 : 1;
 }
 
+/* For measuring: what a probe costs that does nothing. */
 SEC("uprobe")
 int empty_session(struct pt_regs *ctx)
 {
 	return 0;
 }
-#endif
 
-/* For measuring: what a probe costs that does nothing. */
 SEC("uprobe")
 int empty_entry(struct pt_regs *ctx)
 {

@@ -33,7 +33,7 @@ if find "$bundle/site" -name '*.so' | grep -q .; then
 	exit 1
 fi
 tar -c --exclude __pycache__ gpumemprof | tar -x -C "$bundle/site"
-test -s "$bundle/site/gpumemprof/probe/gpumemprof.session.bpf.o"
+test -s "$bundle/site/gpumemprof/probe/gpumemprof.bpf.o"
 
 # libbpf and what it needs, as the linker finds them here; the C library is the machine's own.
 libbpf=$(ldconfig -p | awk '/libbpf\.so\.1 .*x86-64/ { print $NF; exit }')

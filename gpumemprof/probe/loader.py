@@ -18,8 +18,6 @@ from gpumemprof.probe.ringbuf import RingBuffer
 from gpumemprof.probe.syscalls import BpfMap
 
 OBJECT_PATH = Path(__file__).with_name("gpumemprof.bpf.o")
-SESSION_OBJECT_PATH = Path(__file__).with_name("gpumemprof.session.bpf.o")
-"""The same with the session programs, which old libraries cannot open."""
 _SCRATCH_PER_CPU = 2  # bpf/maps.bpf.h
 
 
@@ -37,7 +35,6 @@ _LIFECYCLE = ("on_fork", "on_exec", "on_exit")
 _ALL_PROGRAMS = {
     name for table in (_PROGRAMS, _EMPTY_PROGRAMS) for row in table.values() for name in row
 }
-_SESSION_PROGRAMS = (*_PROGRAMS[AttachMode.SESSION], *_EMPTY_PROGRAMS[AttachMode.SESSION])
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +79,10 @@ class Probes:
         raise ProbeError(f"no way to attach works on this kernel ({reasons})")
 
     def _load(self, mode: AttachMode) -> Object:
-        in_session = mode is AttachMode.SESSION
-        loaded = Object(self.libbpf, SESSION_OBJECT_PATH if in_session else OBJECT_PATH)
+        loaded = Object(self.libbpf, OBJECT_PATH)
         try:
             wanted = (_EMPTY_PROGRAMS if self.options.empty else _PROGRAMS)[mode]
             for name in _ALL_PROGRAMS:
-                if not in_session and name in _SESSION_PROGRAMS:
-                    continue  # not in this object
                 if name in wanted:
                     loaded.program(name).as_uprobe(ATTACH_TYPES[mode])
                 else:
