@@ -36,10 +36,11 @@ struct thread_state {
 	struct slot slots[SLOTS];
 };
 
-/* By thread id. The oldest is let go when it is full: its thread then starts afresh. */
+/* By thread id, until the thread ends. One that finds no room is not recorded, and counted. */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_THREADS);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, __u32);
 	__type(value, struct thread_state);
 } threads SEC(".maps");

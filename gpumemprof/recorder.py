@@ -105,6 +105,7 @@ class Recorder:
                 at_once=self._read_python,
             )
             self._quiet_turns = 0
+            self._stacks_missing = 0
             self._driver_at_attach: dict[ProcessId, int] = {}
             for library in installed_libraries(self.options.library_path):
                 self.libraries.probe_path(library)
@@ -202,6 +203,8 @@ class Recorder:
         if event.stack_state != StackState.SENT:
             return self.stacks.note(_LOST_STACK[StackState(event.stack_state)])
         stack = self._inbox.stack(event)
+        if stack is None:
+            self._stacks_missing += 1
         return (
             self.stacks.note("stack lost")
             if stack is None
@@ -318,6 +321,7 @@ class Recorder:
             **{name: n for name, n in counters.items() if name not in told},
             **self.stacks.counters(),
             "calls_unreadable": self._decoder.unreadable,
+            "stacks_missing": self._stacks_missing,
             "processes_forgotten": self.processes.forgotten,
             "libraries_not_probed": len(self.libraries.problems),
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import sys
 import time
@@ -63,9 +64,10 @@ def run(request: Request) -> int:
     if not _is_writable(request.output):
         _say(f"warning: {request.output} cannot be written; the profile will go elsewhere")
     with contextlib.ExitStack() as stack:
+        files_limit = stack.enter_context(_many_files())
         recorder = stack.enter_context(Recorder(request.options))
         stops = stack.enter_context(_stop_signals())
-        command = _begin(recorder, request)
+        command = _begin(recorder, request, files_limit)
         if command is not None:
             stack.callback(command.close)
         _loop(recorder, request, command, stops)
@@ -91,9 +93,21 @@ def _require_privileges() -> None:
         )
 
 
-def _begin(recorder: Recorder, request: Request) -> Command | None:
+@contextlib.contextmanager
+def _many_files() -> Iterator[tuple[int, int]]:
+    """Raise the limit of open files as far as allowed: a perf event is one, and so is each library
+    with symbols to look up. Gives what it was, for the command."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        yield soft, hard
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def _begin(recorder: Recorder, request: Request, files_limit: tuple[int, int]) -> Command | None:
     if request.command:
-        command = Command(request.command)
+        command = Command(request.command, files_limit)
         try:
             recorder.add(command.pid)
             command.go()
@@ -158,7 +172,7 @@ class _Stops:
     def pass_on(self, command: Command, number: int) -> None:
         """A terminal sends Ctrl-C to the command as well, anything else only we are sent."""
         self.passed_on = True
-        if number == signal.SIGTERM or not _in_foreground():
+        if number != signal.SIGINT or not _in_foreground():
             command.send(number)
 
 
@@ -167,7 +181,7 @@ def _stop_signals() -> Iterator[_Stops]:
     stops = _Stops()
     old = {
         number: signal.signal(number, stops.handle)
-        for number in (signal.SIGINT, signal.SIGTERM)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         if signal.getsignal(number) is not signal.SIG_IGN
     }
     try:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import resource
 import signal
 from collections.abc import Sequence
 
 from gpumemprof.errors import UsageError
 
-_OURS = (signal.SIGINT, signal.SIGTERM)
+_OURS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Handled by us. Where they are ignored (a job in the background of a script), they stay so."""
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
@@ -18,8 +19,10 @@ _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 class Command:
     """A child process that has not called exec yet: ``go`` lets it."""
 
-    def __init__(self, arguments: Sequence[str]) -> None:
+    def __init__(self, arguments: Sequence[str], files: tuple[int, int] | None = None) -> None:
+        """``files``: the limits of open files that the command is to have, if not ours."""
         self._arguments = list(arguments)
+        self._files = files
         self._go_read, self._go_write = os.pipe2(os.O_CLOEXEC)
         self._error_read, self._error_write = os.pipe2(os.O_CLOEXEC)
         self._status: int | None = None
@@ -32,6 +35,8 @@ class Command:
     def _child(self) -> None:
         """Never returns."""
         try:
+            if self._files is not None:
+                resource.setrlimit(resource.RLIMIT_NOFILE, self._files)
             for number in _OURS:
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     signal.signal(number, signal.SIG_DFL)

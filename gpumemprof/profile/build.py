@@ -12,6 +12,7 @@ from gpumemprof.ledger.model import (
     AggregateKey,
     LedgerSnapshot,
     ProcessSnapshot,
+    Usage,
 )
 from gpumemprof.ledger.model import Failure as LedgerFailure
 from gpumemprof.process.identity import ProcessId
@@ -64,11 +65,7 @@ def build(
         samples=tuple(samples),
         time_ns=started_ns,
         duration_ns=duration_ns,
-        processes=tuple(
-            _process(process, known[process.process], driver_bytes or {})
-            for process in snapshot.processes
-            if process.process in known
-        ),
+        processes=_processes(snapshot, known, driver_bytes or {}, before_attach or {}),
         failures=tuple(
             _failure(failure, known, resolve, index, wall_offset) for failure in snapshot.failures
         ),
@@ -107,6 +104,26 @@ def _sample(aggregate: Aggregate, known: Mapping[ProcessId, Process], resolve: R
             aggregate.peak_bytes,
         ),
     )
+
+
+def _processes(
+    snapshot: LedgerSnapshot,
+    known: Mapping[ProcessId, Process],
+    driver_bytes: Mapping[ProcessId, int],
+    before_attach: Mapping[ProcessId, int],
+) -> tuple[ProcessInfo, ...]:
+    """Those that made a call, and those that held memory before and made none."""
+    told = [
+        _process(process, known[process.process], driver_bytes)
+        for process in snapshot.processes
+        if process.process in known
+    ]
+    seen = {process.process for process in snapshot.processes}
+    for process in before_attach:
+        if process in known and process not in seen:
+            silent = ProcessSnapshot(process, 0, None, "", Usage(), Usage(), 0, (), {})
+            told.append(_process(silent, known[process], driver_bytes))
+    return tuple(told)
 
 
 def _process(

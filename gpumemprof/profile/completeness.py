@@ -40,6 +40,7 @@ LOST: dict[str, str] = {
     "they came in quick succession",
     "after_end": "events came after the end of their process and were ignored",
     # Counted while stacks were unwound and named (stack/resolver.py), and by the recorder.
+    "stacks_missing": "stacks did not arrive: their bytes are counted, their functions are unknown",
     "unwind_failed": "stacks could not be unwound to their end: their outer callers are missing",
     "stacks_truncated": "stacks were longer than what is captured: their outermost callers are "
     "missing",

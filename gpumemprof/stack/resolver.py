@@ -213,7 +213,7 @@ class StackResolver:
         if tracked.problem and not tracked.known:
             self._counts["python_unsupported"] += 1
             log.warning(
-                "process %d: its Python frames cannot be read: %s", process.pid, tracked.problem
+                "process %d: its Python frames cannot be read: %r", process.pid, tracked.problem
             )
         number = tracked.known[key] = self._new_id()
         self._raw[number] = self._freeze(tracked, event, unwound)
