@@ -6,7 +6,7 @@ MULTIARCH := $(shell dpkg-architecture -qDEB_HOST_MULTIARCH 2>/dev/null || echo 
 BPF_ARCH := $(if $(filter aarch64,$(shell uname -m)),arm64,x86)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build fakes demo test test-unit test-integration lint format bench gpu-bundle clean
+.PHONY: help setup build fakes demo test test-unit test-integration test-kernels lint format bench gpu-bundle clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ test-unit: build fakes ## Unit tests only (no root, seconds)
 
 test-integration: build fakes ## Tests with real eBPF (root)
 	$(PYTHON) -m pytest tests/integration
+
+test-kernels: build fakes ## Record under Debian's kernels in virtual machines (KERNELS="6.1 6.12")
+	$(PYTHON) -m tests.kernels $(or $(KERNELS),-o docs/kernels.md)
 
 lint: $(SETUP) ## ruff, mypy, layers
 	.venv/bin/ruff check
