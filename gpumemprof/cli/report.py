@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from gpumemprof.cli.options import output_option
 from gpumemprof.profile import files, folded, speedscope
 from gpumemprof.profile.merge import GPU_KINDS, PINNED_KIND, gpu_only, of_kinds
 from gpumemprof.profile.model import Profile
@@ -105,14 +106,7 @@ def _only(kind: str, profile: Profile) -> Profile:
     show_default=True,
     help="Table for people, JSON for scripts, folded or speedscope for flame graphs.",
 )
-@click.option(
-    "-o",
-    "--output",
-    metavar="OUTPUT",
-    type=click.Path(dir_okay=False, allow_dash=True),
-    default="-",
-    help="Write to this file.  [default: standard output]",
-)
+@output_option
 def report(
     file: str,
     *,

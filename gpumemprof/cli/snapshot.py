@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from gpumemprof.cli.options import output_option
 from gpumemprof.cli.sizes import size
 from gpumemprof.errors import UsageError
 from gpumemprof.profile import files, pprof
@@ -40,14 +41,7 @@ _LIMIT = 10
     show_default=True,
     help="Table for people, JSON for scripts, pprof for 'gpumemprof report' and others.",
 )
-@click.option(
-    "-o",
-    "--output",
-    metavar="OUTPUT",
-    type=click.Path(dir_okay=False, allow_dash=True),
-    default="-",
-    help="Write to this file.  [default: standard output]",
-)
+@output_option
 def snapshot(file: str, *, request: int | None, limit: int | None, form: str, output: str) -> None:
     """Show the PyTorch memory snapshot in FILE (torch.cuda.memory._dump_snapshot).
 
