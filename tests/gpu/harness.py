@@ -33,9 +33,8 @@ import checks_frameworks  # noqa: E402, F401
 import checks_native  # noqa: E402, F401
 import checks_processes  # noqa: E402, F401
 import checks_torch  # noqa: E402, F401
+import programs_build  # noqa: E402
 from results import CHECKS, Check, Run, Skipped, markdown  # noqa: E402
-
-import build  # noqa: E402
 
 GROUPS = ("native", "torch", "stacks", "frameworks", "processes", "cost")
 """In this order: the time on a GPU is spent on what matters most first."""
@@ -61,7 +60,7 @@ def main() -> int:
     if not chosen or not known.issuperset(names):
         print(f"no such check: {' '.join(sorted({*names} - known))} (--list tells them)")
         return 2
-    problems = build.programs(out, stand_ins=selftest)
+    problems = programs_build.programs(out, stand_ins=selftest)
     results = run_all(chosen, out, options, selftest)
     return summarise(results, problems, out)
 
@@ -97,7 +96,7 @@ def run_one(one: Check, out: Path, options: argparse.Namespace) -> int:
         python=os.environ.get("GPU_TEST_PYTHON") or shutil.which("python3") or sys.executable,
     )
     if options.stand_ins:
-        run.env = {"LD_LIBRARY_PATH": str(build.stand_in_libraries())}
+        run.env = {"LD_LIBRARY_PATH": str(programs_build.stand_in_libraries())}
         os.environ["LD_LIBRARY_PATH"] = run.env["LD_LIBRARY_PATH"]
     run.save()
     try:
