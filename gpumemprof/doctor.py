@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import os
 import platform
-import re
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -14,14 +13,12 @@ from pathlib import Path
 
 from gpumemprof.errors import ProbeError, ProcessGone, RemoteDataError
 from gpumemprof.probe.calls import Library
+from gpumemprof.probe.kernel import OLDEST_KERNEL, kernel_version
 from gpumemprof.probe.libbpf import Libbpf
 from gpumemprof.probe.loader import OBJECT_PATH, Options, Probes
 from gpumemprof.process import maps, procfs
 from gpumemprof.process.gpu import Nvml
 from gpumemprof.process.libraries import LibraryProber, installed_libraries
-
-OLDEST_KERNEL = (5, 15)
-"""Attach cookies of uprobes came with it."""
 
 _CAPABILITIES = {"CAP_BPF": 39, "CAP_PERFMON": 38, "CAP_SYS_PTRACE": 19}
 _MEMLOCK_IGNORED_SINCE = (5, 11)
@@ -46,23 +43,14 @@ class Check:
     advice: str = ""
 
 
-def kernel_version(release: str) -> tuple[int, int]:
-    """Major and minor of a release string.
-
-    >>> kernel_version("6.8.0-1015-azure")
-    (6, 8)
-    """
-    found = re.match(r"(\d+)\.(\d+)", release)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
-
-
 def _kernel() -> Iterator[Check]:
     release = platform.release()
     machine = platform.machine()
     if machine != "x86_64":
         yield Check("machine", Status.FAIL, machine, "only x86_64 is supported")
     if kernel_version(release) < OLDEST_KERNEL:
-        yield Check("kernel", Status.FAIL, release, "5.15 or newer is needed (attach cookies)")
+        yield Check("kernel", Status.WARN, release,
+                    "5.15 or newer is needed, unless attaching below is ok")  # fmt: skip
     else:
         yield Check("kernel", Status.OK, release)
 

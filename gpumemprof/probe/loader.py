@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import platform
 import select
 import struct
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from gpumemprof.errors import ProbeError
 from gpumemprof.probe import syscalls
 from gpumemprof.probe.attach import ATTACH_TYPES, AttachMode, Closable, Target, attach, error_name
 from gpumemprof.probe.btf import Btf, Layout
+from gpumemprof.probe.kernel import too_old
 from gpumemprof.probe.libbpf import Libbpf, Object
 from gpumemprof.probe.ringbuf import RingBuffer
 from gpumemprof.probe.syscalls import BpfMap
@@ -76,7 +78,8 @@ class Probes:
             except ProbeError as error:
                 self.refused[mode] = str(error)
         reasons = "; ".join(f"{mode.value}: {why}" for mode, why in self.refused.items())
-        raise ProbeError(f"no way to attach works on this kernel ({reasons})")
+        what = too_old(platform.release()) or "no way to attach works on this kernel"
+        raise ProbeError(f"{what} ({reasons})")
 
     def _load(self, mode: AttachMode) -> Object:
         loaded = Object(self.libbpf, OBJECT_PATH)

@@ -143,6 +143,8 @@ def _record(verdict: Verdict, step: Mapping[str, Any]) -> None:
     if verdict.modes[mode].refused:
         if step["exit"] == 0 or "Traceback" in step["stderr"]:
             verdict.problems.append(f"{mode}: record: exit {step['exit']}: {step['stderr'][-300:]}")
+        elif version(verdict.series) < OLDEST and "5.15" not in step["stderr"]:
+            verdict.problems.append(f"{mode}: record does not say which kernel is needed")
         return
     if step["exit"] or not step["profile"] or len(step["truths"]) != 1:
         verdict.problems.append(

@@ -79,7 +79,7 @@ def _told(verdicts: Iterable[Verdict]) -> list[str]:
     lines = ["", "## What is told where something is refused", ""]
     for verdict in verdicts:
         if verdict.advice:
-            lines.append(f"- {verdict.series}, `doctor`: {verdict.advice}")
+            lines.append(f"- {verdict.series}, `doctor`: {_short(verdict.advice)}")
         for mode, attached in verdict.modes.items():
             if attached.refused:
                 lines.append(f"- {verdict.series}, {mode}: `{_short(attached.refused)}`")

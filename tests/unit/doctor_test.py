@@ -9,7 +9,8 @@ from click.testing import CliRunner
 
 from gpumemprof.cli import doctor as command
 from gpumemprof.cli.main import main
-from gpumemprof.doctor import Check, Status, kernel_version
+from gpumemprof.doctor import Check, Status
+from gpumemprof.probe.kernel import kernel_version, too_old
 
 FINE = Check("lockdown", Status.OK, "[none] integrity confidentiality")
 HOSTILE = Check(
@@ -68,3 +69,8 @@ def test_a_kernel_s_version_is_read_from_its_release(
     release: str, version: tuple[int, int]
 ) -> None:
     assert kernel_version(release) == version
+
+
+def test_a_kernel_that_is_too_old_is_told_with_the_one_that_is_needed() -> None:
+    assert "Linux 5.10.0-32-amd64 is too old: 5.15 or newer" in too_old("5.10.0-32-amd64")
+    assert not too_old("5.15.0-1064-azure")
