@@ -121,8 +121,9 @@ class Recorder:
         held = self._nvml.process_bytes().get(pid, 0)
         if held:
             self._driver_at_attach[process.id] = held
-        self.probes.set_process(pid, on=True)
+        # First what its stacks need, so that not even the first one is without Python frames.
         self._scan(process)
+        self.probes.set_process(pid, on=True)
         return process
 
     def add_all(self) -> None:

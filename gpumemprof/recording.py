@@ -61,6 +61,8 @@ class Request:
 def run(request: Request) -> int:
     """Record as asked; returns the exit code. Raises GpumemprofError for what cannot work."""
     _require_privileges()
+    if str(request.output) == "-" and request.form == "pprof" and sys.stdout.isatty():
+        raise UsageError("a profile is not for a terminal: give -o FILE")
     if not _is_writable(request.output):
         _say(f"warning: {request.output} cannot be written; the profile will go elsewhere")
     with contextlib.ExitStack() as stack:
@@ -107,7 +109,8 @@ def _many_files() -> Iterator[tuple[int, int]]:
 
 def _begin(recorder: Recorder, request: Request, files_limit: tuple[int, int]) -> Command | None:
     if request.command:
-        command = Command(request.command, files_limit)
+        to_stderr = str(request.output) == "-"
+        command = Command(request.command, files_limit, to_stderr=to_stderr)
         try:
             recorder.add(command.pid)
             command.go()

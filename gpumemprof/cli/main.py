@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import importlib.util
 import io
@@ -105,14 +106,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with contextlib.suppress(BrokenPipeError):
             print(f"{PROGRAM}: {error}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _leave_stdout()
+        print(f"{PROGRAM}: the output cannot be written: {error.strerror}", file=sys.stderr)
+        return 1
     except (KeyboardInterrupt, click.Abort):
         return 128 + signal.SIGINT
     except _ReaderLeft:
-        # The interpreter flushes standard output once more when it ends: give it a place.
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _leave_stdout()
         return 128 + signal.SIGPIPE
     return code if isinstance(code, int) else 0
+
+
+def _leave_stdout() -> None:
+    """The interpreter flushes standard output once more when it ends: give it a place."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _use_any_encoding() -> None:

@@ -40,13 +40,17 @@ def _table(profile: Profile, options: _Options) -> str:
     return text.getvalue()
 
 
+def _type(profile: Profile, options: _Options) -> str:
+    return profile.held_type if options.sort == "inuse" else SORTS[options.sort]
+
+
 def _json(profile: Profile, options: _Options) -> str:
     return json.dumps(json_report.report(profile, options.sort, options.limit), indent=2) + "\n"
 
 
 _FORMATS: dict[str, Callable[[Profile, _Options], str]] = {
     "table": _table,
-    "folded": lambda profile, options: folded.encode(profile, SORTS[options.sort]),
+    "folded": lambda profile, options: folded.encode(profile, _type(profile, options)),
     "speedscope": lambda profile, options: speedscope.encode(profile, options.name),
     "json": _json,
 }

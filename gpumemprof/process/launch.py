@@ -19,8 +19,16 @@ _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 class Command:
     """A child process that has not called exec yet: ``go`` lets it."""
 
-    def __init__(self, arguments: Sequence[str], files: tuple[int, int] | None = None) -> None:
-        """``files``: the limits of open files that the command is to have, if not ours."""
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        files: tuple[int, int] | None = None,
+        *,
+        to_stderr: bool = False,
+    ) -> None:
+        """``files``: the limits of open files that the command is to have, if not ours.
+        ``to_stderr``: its standard output is taken for ours, and goes where errors go."""
+        self._to_stderr = to_stderr
         self._arguments = list(arguments)
         self._files = files
         self._go_read, self._go_write = os.pipe2(os.O_CLOEXEC)
@@ -37,6 +45,8 @@ class Command:
         try:
             if self._files is not None:
                 resource.setrlimit(resource.RLIMIT_NOFILE, self._files)
+            if self._to_stderr:
+                os.dup2(2, 1)
             for number in _OURS:
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     signal.signal(number, signal.SIG_DFL)

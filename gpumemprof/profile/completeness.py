@@ -25,7 +25,6 @@ LOST: dict[str, str] = {
     "processes_forgotten": "processes that had ended were let go: they are not shown",
     "libraries_not_probed": "libraries could not be probed: their calls are not seen",
     # Counted by the ledger (ledger/model.py).
-    "unknown_frees": "frees were of memory not seen to be allocated (most often before attaching)",
     "unknown_maps": "mappings were of memory not seen to be created",
     "unknown_unmaps": "unmapped ranges were not seen to be mapped",
     "unknown_releases": "releases were of memory not seen to be created",
@@ -61,6 +60,7 @@ NORMAL: dict[str, str] = {
     "stacks": "stacks were recorded",
     "double": "calls were seen through two paths to one library, and counted once",
     "py_no_thread_state": "stacks were of threads that do not run Python (such as autograd's)",
+    "unknown_frees": "frees were of memory not seen to be allocated (most often before attaching)",
     "failed_frees": "frees failed: their memory is still counted",
     "stacks_pruned": "small stacks were summed into one, to keep the profile small",
     "empty": "allocations were of 0 bytes",

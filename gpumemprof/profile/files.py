@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import sys
@@ -55,23 +56,23 @@ def write_text(path: str | Path, text: str) -> None:
 def write_bytes(path: str | Path, data: bytes) -> None:
     """Write ``data`` to a file, whole or not at all; ``-`` is standard output.
 
-    A link of that name is replaced, not followed. Raises UsageError if it cannot be written."""
+    What is no regular file (a pipe, /dev/stdout) is written to as it is, and so is what a link
+    leads to, as far as the kernel follows links for us. Raises UsageError if it cannot be
+    written."""
     if str(path) == "-":
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         return
     path = Path(path)
     try:
-        if path.exists() and not path.is_file():  # /dev/stdout, a named pipe
+        if path.is_symlink() or (path.exists() and not path.is_file()):
             path.write_bytes(data)
             return
-        umask = os.umask(0)
-        os.umask(umask)
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
-                os.fchmod(file.fileno(), 0o666 & ~umask)
+                os.fchmod(file.fileno(), _mode(path))
             Path(temporary).replace(path)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
@@ -80,6 +81,15 @@ def write_bytes(path: str | Path, data: bytes) -> None:
         raise UsageError(
             f"{printable(str(path))} cannot be written: {error.strerror or error}"
         ) from error
+
+
+def _mode(path: Path) -> int:
+    """The mode that a file has, or that a new one gets."""
+    with contextlib.suppress(OSError):
+        return stat.S_IMODE(path.stat().st_mode)
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask
 
 
 def write_somewhere(path: Path, data: bytes) -> Path:

@@ -31,13 +31,15 @@ MAX_NAME = 1_000
 """Characters of a frame."""
 
 
-def encode(profile: Profile, sample_type: str = "inuse_space") -> str:
-    """The folded stacks of ``profile`` for one sample type, equal ones summed, sorted.
+def encode(profile: Profile, sample_type: str = "") -> str:
+    """The folded stacks of ``profile`` for one sample type (by default what is held,
+    ``Profile.held_type``), equal ones summed, sorted.
 
     Stacks whose value is 0 are left out. Every sample is in it: filter by kind before, or see
     pinned host memory under its own root frame. Raises UsageError for an unknown type and for
     negative values."""
     lines: Counter[str] = Counter()
+    sample_type = sample_type or profile.held_type
     if sample_type not in TYPE_NAMES:
         raise UsageError(f"there is no sample type {sample_type!r}: use {', '.join(TYPE_NAMES)}")
     column = TYPE_NAMES.index(sample_type)

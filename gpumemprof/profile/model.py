@@ -116,6 +116,13 @@ class Profile:
     about: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def held_type(self) -> str:
+        """The sample type that tells what is, or was, held: ``inuse_space``, or ``peak_space``
+        where nothing is in use any more, as after the end of a recorded command."""
+        total = self.total
+        return "peak_space" if total.peak_space and not total.inuse_space else "inuse_space"
+
+    @property
     def total(self) -> Values:
         """The sum over all samples (pinned host memory included: filter by the ``kind`` label)."""
         total = Values()

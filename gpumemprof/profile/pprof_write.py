@@ -32,7 +32,7 @@ class _Writer:
             self.message.sample_type.add(type=self._string(name), unit=self._string(unit))
         self.message.period_type.type = self._string(PERIOD_TYPE[0])
         self.message.period_type.unit = self._string(PERIOD_TYPE[1])
-        self.message.default_sample_type = self._string(DEFAULT_TYPE)
+        self.message.default_sample_type = self._string(profile.held_type)
         for sample in profile.samples:
             entry = self.message.sample.add(
                 location_id=self._stack(sample.stack), value=sample.values

@@ -17,7 +17,7 @@ _UNITS = {"bytes": "bytes", "count": "none"}
 
 
 def encode(profile: Profile, title: str = "gpumemprof") -> str:
-    """The JSON of ``profile``, which opens with the bytes in use; ``title``: of the whole.
+    """The JSON of ``profile``, which opens with the bytes held; ``title``: of the whole.
 
     Stacks begin with their process; stacks whose value is 0 are left out. Every sample is in it:
     filter by kind before, or see pinned host memory under its own root frame.
@@ -33,7 +33,7 @@ def encode(profile: Profile, title: str = "gpumemprof") -> str:
             "$schema": SCHEMA,
             "exporter": "gpumemprof",
             "name": printable(title),
-            "activeProfileIndex": TYPE_NAMES.index("inuse_space"),
+            "activeProfileIndex": TYPE_NAMES.index(profile.held_type),
             "shared": {"frames": [_frame(frame) for frame in numbers.frames]},
             "profiles": [
                 _profile(name, unit, [(stack, row[column]) for stack, row in stacks.items()])

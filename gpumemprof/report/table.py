@@ -20,9 +20,9 @@ DEFAULT_LIMIT = 20
 LEGEND = "self: its own, with native code beneath it; total: also what it called"
 
 _HELD = {
-    "inuse": ("in use", "nothing is in use, and nothing was at any time"),
+    "inuse": ("in use", "nothing was allocated while recording"),
     "alloc": ("allocated", "nothing was allocated while recording"),
-    "peak": ("in use at the peak", "nothing was in use at any time"),
+    "peak": ("in use at the peak", "nothing was in use while recording"),
 }
 
 
@@ -78,7 +78,7 @@ def _print_part(
     by: str,
 ) -> None:
     what, nothing = _HELD[sort]
-    if sort == "inuse" and not profile.total.inuse_space and profile.total.peak_space:
+    if sort == "inuse" and profile.held_type != SORTS[sort]:
         # A program that has ended holds nothing; its reader wants to know what it held.
         sort, what = "peak", "in use at the peak (nothing is in use any more)"
     column = TYPE_NAMES.index(SORTS[sort])

@@ -96,6 +96,11 @@ class TestFolded:
         with pytest.raises(UsageError, match="alloc_objects, alloc_space"):
             folded.encode(TRAINING, "cpu")
 
+    def test_what_has_ended_is_shown_as_it_was_at_the_peak(self):
+        samples = (Sample((native("f", ""),), labels(), Values(peak_space=7)),)
+        assert folded.encode(Profile(samples, 0, 0)).endswith(" 7\n")
+        assert folded.encode(Profile(samples, 0, 0), "inuse_space") == ""
+
     def test_a_difference_is_refused(self):
         with pytest.raises(UsageError, match="negative"):
             folded.encode(of(native("f", ""), value=-1))
@@ -111,7 +116,8 @@ class TestFolded:
         )
         lines = folded.encode(profile).splitlines()
         values = [int(LINE.match(line)["value"]) for line in lines]
-        assert sum(values) == profile.total.inuse_space
+        held = profile.total.inuse_space or profile.total.peak_space
+        assert sum(values) == held
 
 
 class TestSpeedscope:
