@@ -123,7 +123,12 @@ def _loader() -> Iterator[Check]:
     except ProbeError as error:
         yield Check("libbpf", Status.FAIL, str(error), "apt-get install libbpf1")
         return
-    yield Check("libbpf", Status.OK, libbpf.version)
+    if libbpf.version.startswith("0"):
+        yield Check("libbpf", Status.WARN, libbpf.version,
+                    "it cannot read the types of kernels from 6.0 on: name a newer one with "
+                    "GPUMEMPROF_LIBBPF=/path/to/libbpf.so.1")  # fmt: skip
+    else:
+        yield Check("libbpf", Status.OK, libbpf.version)
     try:
         probes = Probes(Options(events_ring=_SMALL_RING, stacks_ring=_SMALL_RING), libbpf)
     except ProbeError as error:

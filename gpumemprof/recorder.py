@@ -118,9 +118,7 @@ class Recorder:
         self._end_stale(pid, procfs.read_stat(pid).start_ns)
         process = self.processes.add(pid)
         self._decoder.began_late(process.id)
-        held = self._nvml.process_bytes().get(pid, 0)
-        if held:
-            self._driver_at_attach[process.id] = held
+        self._driver_at_attach[process.id] = self._nvml.process_bytes().get(pid, 0)
         # First what its stacks need, so that not even the first one is without Python frames.
         self._scan(process)
         self.probes.set_process(pid, on=True)
@@ -362,13 +360,13 @@ class Recorder:
     def _before_attach(
         self, snapshot: LedgerSnapshot, driver: Mapping[ProcessId, int]
     ) -> dict[ProcessId, int]:
-        """What processes still hold from before they were recorded, at most: what the driver
-        attributes to them beyond what was seen, contexts and code included."""
+        """What processes that were asked for still hold from before they were recorded, at most:
+        what the driver attributes to them beyond what was seen, contexts and code included; 0
+        where it does not tell."""
         seen = {process.process: process.gpu.in_use for process in snapshot.processes}
         return {
-            process: min(held, max(0, driver[process] - seen.get(process, 0)))
+            process: min(held, max(0, driver.get(process, 0) - seen.get(process, 0)))
             for process, held in self._driver_at_attach.items()
-            if process in driver
         }
 
     def pause(self) -> None:

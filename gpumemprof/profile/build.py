@@ -112,7 +112,7 @@ def _processes(
     driver_bytes: Mapping[ProcessId, int],
     before_attach: Mapping[ProcessId, int],
 ) -> tuple[ProcessInfo, ...]:
-    """Those that made a call, and those that held memory before and made none."""
+    """Those that made a call, and those that were asked for and made none."""
     told = [
         _process(process, known[process.process], driver_bytes)
         for process in snapshot.processes
@@ -120,7 +120,8 @@ def _processes(
     ]
     seen = {process.process for process in snapshot.processes}
     for process in before_attach:
-        if process in known and process not in seen:
+        # A command is asked for before it calls exec, as a copy of us.
+        if process in known and process not in seen and known[process].end_reason != "exec":
             silent = ProcessSnapshot(process, 0, None, "", Usage(), Usage(), 0, (), {})
             told.append(_process(silent, known[process], driver_bytes))
     return tuple(told)
