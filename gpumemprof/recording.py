@@ -15,6 +15,7 @@ from types import FrameType
 
 from gpumemprof import __version__
 from gpumemprof.errors import GpumemprofError, ProbeError, ProcessGone, RemoteDataError, UsageError
+from gpumemprof.probe.attach import AttachMode
 from gpumemprof.process import procfs
 from gpumemprof.process.elf import EM_X86_64, ElfFile
 from gpumemprof.process.launch import Command
@@ -80,6 +81,8 @@ def run(request: Request) -> int:
         if written != request.output:
             _say(f"{request.output} cannot be written; the profile is in {written}")
         _tell(profile, request, written)
+        if recorder.probes.mode is AttachMode.SINGLE:
+            _say("detaching, which takes this kernel half a minute")
         recorder.close()
         code = 0 if written == request.output else 1
         return _exit_code(command, stops) or code
@@ -252,7 +255,7 @@ class _LiveLine:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._on = sys.stderr.isatty()
+        self._on = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._next = 0.0
 
     def show(self) -> None:
@@ -262,9 +265,11 @@ class _LiveLine:
         self._next = now + _LIVE_SECONDS
         totals = self._recorder.totals()
         lost = self._recorder.lost()
+        running = len(self._recorder.processes.running)
         text = (
-            f"recording {len(self._recorder.processes.running)} processes: "
-            f"{units.size(totals.gpu_in_use)} in use, {self._recorder.records:,} records"
+            f"recording {running} {'process' if running == 1 else 'processes'}: "
+            f"{units.size(totals.gpu_in_use)} in use, "
+            f"{units.number(totals.alloc_count, 'allocation')}"
             + (f", {lost:,} lost" if lost else ", none lost")
         )
         sys.stderr.write(f"\r{text}\x1b[K")

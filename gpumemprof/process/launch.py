@@ -16,6 +16,10 @@ _OURS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
+NOT_FOUND, NOT_EXECUTABLE = 127, 126
+"""Exit codes of shells."""
+
+
 class Command:
     """A child process that has not called exec yet: ``go`` lets it."""
 
@@ -62,7 +66,8 @@ class Command:
             os._exit(127)
 
     def go(self) -> None:
-        """Run the command. Raises UsageError when it cannot be executed."""
+        """Run the command. Raises UsageError, with the exit code of shells, when it cannot be
+        executed."""
         with contextlib.suppress(BrokenPipeError):  # killed already: poll tells
             os.write(self._go_write, b"x")
         os.close(self._go_write)
@@ -72,7 +77,9 @@ class Command:
             self._status = os.waitpid(self.pid, 0)[1]
             code = int(told)
             reason = "command not found" if code == errno.ENOENT else os.strerror(code)
-            raise UsageError(f"{self._arguments[0]}: {reason}")
+            error = UsageError(f"{self._arguments[0]}: {reason}")
+            error.exit_code = NOT_FOUND if code == errno.ENOENT else NOT_EXECUTABLE
+            raise error
 
     def poll(self) -> int | None:
         """The exit code once it ended, 128 + n for death by signal n as shells have it."""

@@ -3,6 +3,7 @@ checkout. The first two are kept in build/kernels, the last is put together anew
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import shutil
 import subprocess
@@ -33,7 +34,7 @@ def archive() -> Archive:
 
 def is_at_hand(series: str) -> bool:
     """Whether nothing needs to be fetched to boot this kernel."""
-    return bool(_kernels(series)) and (CACHE / "system.cpio").exists()
+    return bool(_kernels(series)) and _system_path().exists()
 
 
 def _kernels(series: str) -> list[Path]:
@@ -70,11 +71,25 @@ def _unpack(deb: Path, into: Path, *members: str) -> None:
         raise NotAtHand(f"{deb.name} cannot be unpacked: remove it and try again")
 
 
+def _dependencies() -> list[str]:
+    """What pyproject.toml names."""
+    needed = importlib.metadata.requires("gpumemprof") or []
+    return [line for line in needed if "extra ==" not in line]
+
+
+def _system_path() -> Path:
+    """Named by what is in it, so that it is made again when that changes."""
+    told = "\n".join([SYSTEM_SUITE, *SYSTEM_PACKAGES, *_dependencies()])
+    return CACHE / f"system-{hashlib.sha256(told.encode()).hexdigest()[:12]}.cpio"
+
+
 def system() -> Path:
     """A cpio archive with Debian's python3, libbpf, and what gpumemprof depends on."""
-    path = CACHE / "system.cpio"
+    path = _system_path()
     if path.exists():
         return path
+    for old_archive in CACHE.glob("system-*.cpio"):
+        old_archive.unlink()
     root, site = CACHE / "root", CACHE / "site"
     for old in (root, site):
         shutil.rmtree(old, ignore_errors=True)
@@ -99,14 +114,13 @@ def system() -> Path:
 
 
 def _install_dependencies(site: Path) -> None:
-    """What pyproject.toml names, for the machine's Python and not for this one."""
-    needed = importlib.metadata.requires("gpumemprof") or []
+    """For the machine's Python and not for this one."""
     command: list[str | Path] = [
         sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
         "--target", site, "--no-compile", "--only-binary", ":all:", "--python-version", PYTHON,
         "--implementation", "cp", "--abi", f"cp{PYTHON.replace('.', '')}", "--abi", "abi3",
         "--abi", "none", "--platform", "manylinux2014_x86_64", "--platform", "any",
-        *(line for line in needed if "extra ==" not in line),
+        *_dependencies(),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
