@@ -292,7 +292,7 @@ class Recorder:
             self.stacks.see(process.id, maps)
             self.libraries.scan(pid, maps)
             process.linker_tells = self.libraries.probes_linker(maps)
-            target = self.stacks.update(process.id, maps)
+            target = self.stacks.find_interpreter(process.id, maps)
             if target is not None:
                 self.probes.set_python(pid, target)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from gpumemprof.errors import ProbeError
@@ -184,10 +184,6 @@ class Object:
         self._libbpf.log.clear()
         if self._lib.bpf_object__load(self._pointer):
             raise ProbeError(f"the kernel refused the BPF programs{self._libbpf.reason()}")
-
-    def log_lines(self) -> Iterator[str]:
-        """The last lines that libbpf and the verifier wrote."""
-        return iter(self._libbpf.log)
 
     def close(self) -> None:
         """Free everything; programs live on while links hold them."""

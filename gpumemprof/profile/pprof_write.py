@@ -8,7 +8,6 @@ from gpumemprof.profile.numbering import FrameNumbers
 from gpumemprof.profile.text import valid_utf8
 from gpumemprof.stack.frames import Frame, FrameKind, Stack
 
-DEFAULT_TYPE = "inuse_space"
 PERIOD_TYPE = ("space", "bytes")
 
 

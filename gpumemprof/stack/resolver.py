@@ -68,6 +68,16 @@ class _Tracked:
     calling exec or ending is tried in vain, and it does not matter."""
     known: dict[tuple[object, ...], int] = field(default_factory=dict)
 
+    def runs(
+        self, interpreter: Interpreter, memory: ProcessMemory | CopiedMemory
+    ) -> Mapping[str, int]:
+        """The process runs Python. Returns what the kernel is to be told of it."""
+        self.interpreter, self.memory = interpreter, memory
+        self.python = PythonFrames(
+            memory, interpreter.layout, interpreter.code_type, interpreter.none
+        )
+        return asdict(interpreter.target)
+
 
 class _RefreshOnMiss:
     """Reads the mappings again when an address is in none, since libraries are loaded at any
@@ -111,7 +121,7 @@ class StackResolver:
         self._next = 1
         self._counts: Counter[str] = Counter()
 
-    def see(self, process: ProcessId, maps: Maps) -> _Tracked:
+    def see(self, process: ProcessId, maps: Maps) -> None:
         """Take note of the mappings of a process: quick, so that also those of one that is about
         to end are known."""
         tracked = self._tracked.get(process)
@@ -120,28 +130,25 @@ class StackResolver:
             tracked = self._tracked[process] = _Tracked(image, Unwinder(image))
         else:
             tracked.image.refresh(maps)
-        return tracked
 
-    def update(self, process: ProcessId, maps: Maps) -> Mapping[str, int] | None:
-        """The mappings of a process changed. Returns what the kernel is to be told of its
-        interpreter, the first time one is found."""
-        tracked = self.see(process, maps)
+    def find_interpreter(self, process: ProcessId, maps: Maps) -> Mapping[str, int] | None:
+        """Look for the interpreter of a process that was seen. Returns what the kernel is to be
+        told of it, the first time one is found."""
+        tracked = self._tracked[process]
         if tracked.interpreter is not None:
             return None
         try:
             found = self._finder.find(process.pid, maps)
             if found is None:
                 return None
-            tracked.memory = ProcessMemory(process.pid)
+            memory = ProcessMemory(process.pid)
         except ProcessGone:
             return None
         except GpumemprofError as error:
             tracked.problem = str(error)
             return None
         tracked.problem = ""
-        tracked.interpreter = found
-        tracked.python = PythonFrames(tracked.memory, found.layout, found.code_type, found.none)
-        return asdict(found.target)
+        return tracked.runs(found, memory)
 
     def read_python(self, event: StackEvent, process: ProcessId) -> None:
         """Read the code objects of a captured stack; naming it later then needs no process."""
@@ -168,17 +175,14 @@ class StackResolver:
         found = original.interpreter
         if found is None:
             return None
-        tracked.memory = CopiedMemory(child.pid, parent.pid)
-        tracked.interpreter = found
-        tracked.python = PythonFrames(tracked.memory, found.layout, found.code_type, found.none)
-        return asdict(found.target)
+        return tracked.runs(found, CopiedMemory(child.pid, parent.pid))
 
     def forget(self, process: ProcessId) -> None:
         """The process ended; its stacks stay."""
         tracked = self._tracked.pop(process, None)
         if tracked is None:
             return
-        self._gather(tracked)
+        self._counts.update(_python_counts(tracked))
         tracked.image.close()
         if tracked.memory is not None:
             tracked.memory.close()
@@ -292,9 +296,6 @@ class StackResolver:
             "python_not_code", "python_reused", "python_unreadable", "python_lines_unknown",
         )  # fmt: skip
         return {**{name: totals[name] for name in names}, **self._symbolizer.counters()}
-
-    def _gather(self, tracked: _Tracked) -> None:
-        self._counts.update(_python_counts(tracked))
 
     def close(self) -> None:
         """Let go of every process and file."""

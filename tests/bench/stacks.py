@@ -62,7 +62,9 @@ def report() -> Iterator[str]:
             events = _captured(recorder, process)
             identity = recorder.processes.running[0].id
             resolver = StackResolver()
-            resolver.update(identity, maps.read(process.pid))
+            mapped = maps.read(process.pid)
+            resolver.see(identity, mapped)
+            resolver.find_interpreter(identity, mapped)
             first = _micro(lambda: resolver.intern(events[0], identity))
             number = resolver.intern(events[0], identity)
             names = _micro(lambda: resolver.resolve(number))
