@@ -55,7 +55,7 @@ stamp=.venv/.setup
 want=$(sha256sum pyproject.toml | cut -d ' ' -f 1)
 if [ "$(cat $stamp 2>/dev/null)" != "$want" ]; then
 	say "installing the project into .venv"
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev,agent]'
 fi
 echo "$want" >$stamp # written again, for make goes by its time
 say "ready: .venv/bin/gpumemprof, make test, make demo"

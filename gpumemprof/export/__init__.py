@@ -1,0 +1,1 @@
+"""Where an agent's results go: Pyroscope, Prometheus, a local store and its pages."""
