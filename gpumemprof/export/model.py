@@ -82,7 +82,9 @@ class AgentView:
     ``counters``: events received, and everything lost, cut or unresolved, by name
     (profile/completeness.py says which names mean a loss). ``processes``: state (``on``, ``off``,
     ``held``: its pod is not known yet) → number. ``libraries``: libcuda, libcudart, loader →
-    probed files. ``api``: the watches of the Kubernetes API, name → whether it is up to date.
+    probed files. ``api``: the watches of the Kubernetes API, name → whether it is up to date;
+    ``api_errors``: watch → requests that failed since the agent started. ``switch_rejected``:
+    values of the switch that were not understood, so that the last good ones stayed in force.
     """
 
     time_ns: int
@@ -90,11 +92,28 @@ class AgentView:
     memory: Mapping[MemoryKey, MemoryUse] = field(default_factory=dict)
     failures: Mapping[FailureKey, int] = field(default_factory=dict)
     owners_overflowed: int = 0
-    """Containers beyond the limit, which are in none of the above."""
+    """Containers beyond the limit, which are in none of the above; since the agent started."""
     counters: Mapping[str, int] = field(default_factory=dict)
     processes: Mapping[str, int] = field(default_factory=dict)
     libraries: Mapping[str, int] = field(default_factory=dict)
     libraries_not_probed: int = 0
     api: Mapping[str, bool] = field(default_factory=dict)
+    api_errors: Mapping[str, int] = field(default_factory=dict)
+    switch_rejected: int = 0
     about: Mapping[str, str] = field(default_factory=dict)
     """Version, loader, way of attaching, kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class PushStatus:
+    """How the sending of profiles goes, for Prometheus and the agent's page.
+
+    ``results``: what became of profiles since the agent started, by result: ``ok``, ``retried``,
+    or in a word why they were given up (``rejected``, ``too_old``, ``queue_full``…).
+    ``queued``: profiles that wait to be sent. ``last_success_ns``: wall clock of the last one
+    that was accepted, None if there was none.
+    """
+
+    results: Mapping[str, int] = field(default_factory=dict)
+    queued: int = 0
+    last_success_ns: int | None = None
