@@ -18,6 +18,7 @@ from gpumemprof.ledger.model import (
     ForgottenProcess,
     LedgerSnapshot,
     Limits,
+    OnChange,
     Totals,
 )
 from gpumemprof.ledger.peaks import RunningTotal
@@ -65,8 +66,9 @@ class Ledger:
     4096
     """
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, on_change: OnChange | None = None) -> None:
         self._limits = limits or Limits()
+        self._on_change = on_change
         self._running: dict[ProcessId, ProcessLedger] = {}
         self._ended: dict[ProcessId, ProcessLedger] = {}
         self._gpu = RunningTotal()
@@ -98,7 +100,9 @@ class Ledger:
             return None
         if isinstance(event, ProcessEnded):
             return None
-        process = ProcessLedger(event.process, event.time_ns, self._limits, self._gpu, self._pinned)
+        process = ProcessLedger(
+            event.process, event.time_ns, self._limits, self._gpu, self._pinned, self._on_change
+        )
         self._running[event.process] = process
         return process
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from gpumemprof.ledger.events import MemoryInfo, MemoryKind
 from gpumemprof.process.identity import ProcessId
+
+OnChange: TypeAlias = Callable[[ProcessId, MemoryKind, int, int, int, int], None]
+"""Told of each change of what is held, in the order of events: process, kind, device, bytes more
+(negative: fewer), allocations more (negative: fewer), time in ns. Of one process, kind and device
+the bytes told add up to what it holds; the end of a process is one call for each kind and device.
+A call of a free that fails is told twice, as it was counted: when entered, and when put back."""
 
 OVERFLOW_STACK = -1
 """Stands for every stack that came after ``Limits.aggregates`` was reached."""

@@ -31,7 +31,7 @@ class Named:
         self.references = 1
         self.in_flight = 0  # drops that may still turn out to have failed
 
-    def take(self, references: int) -> None:
+    def take(self, references: int, time_ns: int) -> None:
         """So many references are gone."""
 
     def put(self, time_ns: int) -> None:
@@ -58,9 +58,9 @@ class Allocation(Named):
         self.holding = holding
         self.size = size
 
-    def take(self, references: int) -> None:
+    def take(self, references: int, time_ns: int) -> None:
         """It is held no longer."""
-        self.holding.take(self.size)
+        self.holding.take(self.size, time_ns)
 
     def put(self, time_ns: int) -> None:
         """It is held after all."""
@@ -87,7 +87,7 @@ class NameTable(Generic[T]):
         live = self.live
         old = live.get(number)
         if old is not None:
-            old.take(old.references)
+            old.take(old.references, time_ns)
             if old.counted:
                 self._counts[Count.REPLACED] += 1
         else:
@@ -107,7 +107,7 @@ class NameTable(Generic[T]):
         named.references += 1
         named.put(time_ns)
 
-    def drop(self, number: int) -> T | None:
+    def drop(self, number: int, time_ns: int) -> T | None:
         """Take one reference; None if ``number`` names nothing. To be undone or settled."""
         named = self.live.get(number)
         if named is None:
@@ -117,7 +117,7 @@ class NameTable(Generic[T]):
         if not named.references:
             del self.live[number]
             self.dropped[number] = named
-        named.take(1)
+        named.take(1, time_ns)
         return named
 
     def undo(self, number: int, named: T, time_ns: int) -> bool:
@@ -134,10 +134,10 @@ class NameTable(Generic[T]):
         if not named.in_flight and self.dropped.get(number) is named:
             del self.dropped[number]
 
-    def end_context(self, context: int) -> None:
+    def end_context(self, context: int, time_ns: int) -> None:
         """End what belongs to ``context``, also what a drop in flight could bring back."""
         for number in [n for n, named in self.live.items() if named.context == context]:
             named = self.live.pop(number)
-            named.take(named.references)
+            named.take(named.references, time_ns)
         for number in [n for n, named in self.dropped.items() if named.context == context]:
             del self.dropped[number]

@@ -10,7 +10,9 @@ At equal maxima the first one stays the peak.
 
 from __future__ import annotations
 
-from gpumemprof.ledger.model import Aggregate, AggregateKey, Usage
+from gpumemprof.ledger.events import MemoryKind
+from gpumemprof.ledger.model import Aggregate, AggregateKey, OnChange, Usage
+from gpumemprof.process.identity import ProcessId
 
 
 class RunningTotal:
@@ -35,13 +37,15 @@ class HighWaterMark:
         "holdings",
         "inuse_bytes",
         "inuse_count",
+        "on_change",
         "peak",
         "peak_time_ns",
         "total",
     )
 
-    def __init__(self, total: RunningTotal) -> None:
+    def __init__(self, total: RunningTotal, on_change: OnChange | None = None) -> None:
         self.total = total
+        self.on_change = on_change
         self.holdings: list[Holding] = []
         self.inuse_bytes = 0
         self.inuse_count = 0
@@ -52,11 +56,19 @@ class HighWaterMark:
         self.generation = 0
         self.changes = 0  # tells whether anything changed since it was last looked at
 
-    def end(self) -> None:
+    def end(self, time_ns: int) -> None:
         """Nothing is held any more; the peak stays."""
+        ended: dict[tuple[ProcessId, MemoryKind, int], tuple[int, int]] = {}
         for holding in self.holdings:
             holding.keep_peak()
+            if holding.inuse_count:
+                where = holding.key.process, holding.key.kind, holding.key.device
+                size, count = ended.get(where, (0, 0))
+                ended[where] = size + holding.inuse_bytes, count + holding.inuse_count
             holding.inuse_bytes = holding.inuse_count = 0
+        if self.on_change is not None:
+            for where, (size, count) in ended.items():
+                self.on_change(*where, -size, -count, time_ns)
         self.total.inuse_bytes -= self.inuse_bytes
         self.total.inuse_count -= self.inuse_count
         self.inuse_bytes = self.inuse_count = 0
@@ -125,9 +137,12 @@ class Holding:
         total = mark.total
         total.inuse_count += 1
         total.inuse_bytes += size
+        if mark.on_change is not None:
+            key = self.key
+            mark.on_change(key.process, key.kind, key.device, size, 1, time_ns)
 
-    def take(self, size: int) -> None:
-        """``size`` bytes that were put are held no longer."""
+    def take(self, size: int, time_ns: int) -> None:
+        """``size`` bytes that were put are held no longer from ``time_ns`` on."""
         mark = self.mark
         if self.generation != mark.generation:
             self.keep_peak()
@@ -139,6 +154,9 @@ class Holding:
         total = mark.total
         total.inuse_count -= 1
         total.inuse_bytes -= size
+        if mark.on_change is not None:
+            key = self.key
+            mark.on_change(key.process, key.kind, key.device, -size, -1, time_ns)
 
     def keep_peak(self) -> None:
         """Note the bytes held at the present peak, before they change."""

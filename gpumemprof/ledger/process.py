@@ -16,6 +16,7 @@ from gpumemprof.ledger.model import (
     Count,
     Failure,
     Limits,
+    OnChange,
     ProcessSnapshot,
 )
 from gpumemprof.ledger.names import Allocation, Named, NameTable, Reference, T
@@ -53,6 +54,7 @@ class ProcessLedger:
         limits: Limits,
         gpu_total: RunningTotal,
         pinned_total: RunningTotal,
+        on_change: OnChange | None = None,
     ) -> None:
         self._process = process
         self._limits = limits
@@ -60,8 +62,8 @@ class ProcessLedger:
         self._ended_ns: int | None = None
         self._end_reason = ""
         self._counts: Counter[Count] = Counter()
-        self._gpu = HighWaterMark(gpu_total)
-        self._pinned = HighWaterMark(pinned_total)
+        self._gpu = HighWaterMark(gpu_total, on_change)
+        self._pinned = HighWaterMark(pinned_total, on_change)
         self._holdings: dict[tuple[int, str, MemoryKind, int], Holding] = {}
         self._failures = FailureLog(limits)
         self._memory: dict[int, events.MemoryInfo] = {}
@@ -94,7 +96,7 @@ class ProcessLedger:
         """What is freed is out from now on."""
         self._in_flight.settle(event.thread)
         if event.address:
-            self._drop(event.thread, self._space(event.space), event.address, Count.UNKNOWN_FREES)
+            self._drop(event, self._space(event.space), event.address, Count.UNKNOWN_FREES)
         else:
             self._in_flight.enter(event.thread, None)
 
@@ -129,13 +131,19 @@ class ProcessLedger:
             else:
                 table.issue(number, Reference(), event.time_ns)
 
-    def _drop(self, thread: int, table: NameTable[T], number: int, unknown: Count) -> None:
-        named = table.drop(number)
+    def _drop(
+        self,
+        event: events.FreeEntered | events.ReleaseEntered,
+        table: NameTable[T],
+        number: int,
+        unknown: Count,
+    ) -> None:
+        named = table.drop(number, event.time_ns)
         if named is None:
             self._counts[unknown] += 1
-            self._in_flight.enter(thread, None)
+            self._in_flight.enter(event.thread, None)
         else:
-            self._in_flight.enter(thread, Drop(table, number, named))
+            self._in_flight.enter(event.thread, Drop(table, number, named))
 
     # Physical memory, handles and mappings
 
@@ -163,7 +171,8 @@ class ProcessLedger:
     def unmap_entered(self, event: events.UnmapEntered) -> None:
         """Whole mappings in the range are out from now on."""
         self._in_flight.settle(event.thread)
-        mappings, whole = self._virtual.unmap(event.address, event.address + event.size)
+        start, end = event.address, event.address + event.size
+        mappings, whole = self._virtual.unmap(start, end, event.time_ns)
         if not whole:
             self._counts[Count.UNKNOWN_UNMAPS] += 1
         unmap = Unmap(self._virtual, mappings) if mappings else None
@@ -173,7 +182,7 @@ class ProcessLedger:
         """One reference is out from now on."""
         self._in_flight.settle(event.thread)
         handles = self._virtual.handles
-        self._drop(event.thread, handles, event.handle, Count.UNKNOWN_RELEASES)
+        self._drop(event, handles, event.handle, Count.UNKNOWN_RELEASES)
 
     # Ends, failures and what the driver told
 
@@ -181,14 +190,14 @@ class ProcessLedger:
         """Ends what was allocated under the context; context 0 stands for none known."""
         if event.context:
             for table in (self._device, self._host, self._arrays):
-                table.end_context(event.context)
+                table.end_context(event.context, event.time_ns)
 
     def end(self, event: events.ProcessEnded) -> None:
         """Nothing is held any more; peaks and cumulative sums stay."""
         self._ended_ns = event.time_ns
         self._end_reason = event.reason
-        self._gpu.end()
-        self._pinned.end()
+        self._gpu.end(event.time_ns)
+        self._pinned.end(event.time_ns)
         self._clear()
 
     def after_end(self) -> None:

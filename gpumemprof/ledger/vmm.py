@@ -31,11 +31,11 @@ class Physical:
             self.holding.put(self.size, time_ns)
         self.pins += 1
 
-    def unpin(self, pins: int) -> None:
+    def unpin(self, pins: int, time_ns: int) -> None:
         """So many references or mappings fewer."""
         self.pins -= pins
         if not self.pins and self.holding is not None:
-            self.holding.take(self.size)
+            self.holding.take(self.size, time_ns)
 
 
 class Handle(Named):
@@ -52,9 +52,9 @@ class Handle(Named):
         """Whether its memory is this process's own."""
         return self.physical.holding is not None
 
-    def take(self, references: int) -> None:
+    def take(self, references: int, time_ns: int) -> None:
         """So many references are gone."""
-        self.physical.unpin(references)
+        self.physical.unpin(references, time_ns)
 
     def put(self, time_ns: int) -> None:
         """One reference came (back)."""
@@ -114,7 +114,7 @@ class VirtualMemory:
         else:
             physical = handle.physical
         for old in self.mapped.take_overlapping(start, end):
-            old.physical.unpin(1)
+            old.physical.unpin(1, time_ns)
             if old.physical.holding is not None:
                 self._counts[Count.REPLACED] += 1
         if len(self.mapped) >= self._limit:
@@ -123,14 +123,14 @@ class VirtualMemory:
         physical.pin(time_ns)
         self.mapped.add(Mapping(start, end, physical))
 
-    def unmap(self, start: int, end: int) -> tuple[list[Mapping], bool]:
+    def unmap(self, start: int, end: int, time_ns: int) -> tuple[list[Mapping], bool]:
         """Unmap the whole mappings in a range. Returns them, and whether the range was made of
         them: the driver unmaps no part of a mapping. To be remapped or settled."""
         taken = self.mapped.take_inside(start, end)
         covered = 0
         for mapping in taken:
             covered += mapping.end - mapping.start
-            mapping.physical.unpin(1)
+            mapping.physical.unpin(1, time_ns)
         self.unmapped.add_all(taken)  # overlaps nothing: ``map`` keeps the two apart
         return taken, covered == end - start
 

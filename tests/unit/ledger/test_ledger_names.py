@@ -16,7 +16,7 @@ def test_nothing_is_kept_of_a_number_whose_last_drop_succeeded() -> None:
     table: NameTable[Reference] = NameTable(limit=10, counts=Counter())
     opened = Reference()
     table.issue(5, opened, time_ns=1)
-    table.drop(5)
+    table.drop(5, 1)
     assert table.dropped == {5: opened}
 
     table.settle(5, opened)
@@ -28,10 +28,10 @@ def test_nothing_is_kept_after_a_drop_that_failed_and_one_that_succeeded() -> No
     table: NameTable[Reference] = NameTable(limit=10, counts=Counter())
     opened = Reference()
     table.issue(5, opened, time_ns=1)
-    table.drop(5)
+    table.drop(5, 1)
     assert table.undo(5, opened, time_ns=2)
     assert table.live == {5: opened}
-    table.drop(5)
+    table.drop(5, 1)
 
     table.settle(5, opened)
 
@@ -43,8 +43,8 @@ def test_while_one_of_two_drops_can_fail_the_number_is_remembered() -> None:
     opened = Reference()
     table.issue(5, opened, time_ns=1)
     table.share(5, opened, time_ns=2)
-    table.drop(5)
-    table.drop(5)
+    table.drop(5, 1)
+    table.drop(5, 1)
 
     table.settle(5, opened)
 
@@ -60,7 +60,7 @@ def test_a_thread_s_next_free_lets_go_of_its_last() -> None:
         opened = Reference()
         table.issue(number, opened, time_ns=1)
         frees.settle(thread=1)
-        table.drop(number)
+        table.drop(number, 1)
         frees.enter(1, Drop(table, number, opened))
 
     assert list(table.dropped) == [6]

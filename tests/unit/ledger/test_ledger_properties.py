@@ -5,6 +5,7 @@ Pools of numbers are tiny, so that addresses, handles, ranges and threads collid
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -198,3 +199,35 @@ def test_over_its_limits_the_ledger_still_adds_up_and_nothing_is_negative(
         assert totals.failures == failed == sum(p.failures for p in snapshot.processes)
         dropped = snapshot.counters[Count.FAILURES_DROPPED]
         assert len(snapshot.failures) + dropped == failed
+
+
+@settings(max_examples=100, deadline=None)
+@given(histories, st.booleans(), st.booleans())
+def test_the_changes_told_always_add_up_to_what_is_held(
+    history: list[Make], alone: bool, few: bool
+) -> None:
+    held: Counter[tuple[ProcessId, e.MemoryKind, int]] = Counter()
+    counts: Counter[tuple[ProcessId, e.MemoryKind, int]] = Counter()
+    now = 0
+
+    def change(
+        process: ProcessId, kind: e.MemoryKind, device: int, size: int, count: int, time_ns: int
+    ) -> None:
+        assert time_ns == now
+        assert count
+        assert size * count >= 0
+        held[process, kind, device] += size
+        counts[process, kind, device] += count
+
+    ledger = Ledger(Limits(live=3, aggregates=2, threads=1) if few else Limits(), change)
+
+    for event in events_of(history, alone):
+        now = event.time_ns
+        ledger.apply(event)
+        expected, numbers = Counter(), Counter()
+        for a in ledger.snapshot().aggregates:
+            expected[a.key.process, a.key.kind, a.key.device] += a.inuse_bytes
+            numbers[a.key.process, a.key.kind, a.key.device] += a.inuse_count
+        assert +held == +expected
+        assert +counts == +numbers
+        assert min(held.values(), default=0) >= 0
