@@ -91,7 +91,7 @@ def owner_index(stack: Stack) -> int | None:
         if frame.kind is FrameKind.PYTHON:
             return index
     for index, frame in enumerate(stack):
-        if not _of_cuda(frame):
+        if not is_cuda(frame):
             return index
     return 0 if stack else None
 
@@ -111,7 +111,7 @@ def functions(profile: Profile, sort: str = "inuse", by: str = "self") -> list[F
         frames = [numbers.number(frame) for frame in stack]
         for frame in numbers.frames[len(of_frame) :]:
             key = _Key(frame.kind, frame.name, frame.file, frame.module)
-            of_frame.append(sums.setdefault(key, _Sums(_of_cuda(frame))))
+            of_frame.append(sums.setdefault(key, _Sums(is_cuda(frame))))
         owned = owner_index(stack)
         if owned is not None:
             of_frame[frames[owned]].add_own(values)
@@ -174,7 +174,7 @@ def _row(key: _Key, sums: _Sums, column: int) -> FunctionRow:
     )
 
 
-def _of_cuda(frame: Frame) -> bool:
+def is_cuda(frame: Frame) -> bool:
     """Whether a frame is a CUDA call, or inside of CUDA."""
     return frame.kind is FrameKind.NATIVE and (
         frame.name in ROWS

@@ -99,7 +99,7 @@ def _print_processes(profile: Profile, console: Console, limit: int) -> None:
             (Column("driver", right=True), _driver),
             (Column("not tracked", right=True), _not_tracked),
         ]
-    fields.append((Column(""), _state))
+    fields.append((Column(""), process_state))
     if any(process.command != profile.about.get("command") for process in profile.processes):
         fields.append((Column("command", flexible=True, keep_start=True), lambda p: p.command))
     cells = [[read(process) for _, read in fields] for process in shown]
@@ -129,7 +129,8 @@ def _not_tracked(process: ProcessInfo) -> str:
     return "-" if process.driver is None else units.size(process.driver - process.in_use)
 
 
-def _state(process: ProcessInfo) -> str:
+def process_state(process: ProcessInfo) -> str:
+    """Whether a process runs, or how it ended."""
     if process.ended is None:
         return "running"
     return f"ended ({process.end_reason})" if process.end_reason else "ended"
