@@ -116,17 +116,29 @@ class Ledger:
             failures=self._failures,
         )
 
-    def snapshot(self) -> LedgerSnapshot:
-        """Everything, as a value that later events do not change. O(processes and stacks)."""
-        processes = [*self._ended.values(), *self._running.values()]
+    def snapshot(self, only: Iterable[ProcessId] | None = None) -> LedgerSnapshot:
+        """Everything, as a value that later events do not change; or of these processes only, with
+        their counters and everybody's events. O(processes and stacks)."""
+        if only is None:
+            processes = [*self._ended.values(), *self._running.values()]
+            forgotten = self._forgotten
+        else:
+            found = (self._ended.get(each) or self._running.get(each) for each in only)
+            processes = [process for process in found if process is not None]
+            forgotten = Counter()
         failures = [failure for process in processes for failure in process.failures()]
         return LedgerSnapshot(
             processes=tuple(process.snapshot() for process in processes),
             aggregates=tuple(a for process in processes for a in process.aggregates()),
             failures=tuple(sorted(failures, key=lambda failure: failure.time_ns)),
-            counters=_sum([self._forgotten, *(process.counters() for process in processes)]),
+            counters=_sum([forgotten, *(process.counters() for process in processes)]),
             events=MappingProxyType({kind.__name__: n for kind, n in self._events.items()}),
         )
+
+    def version(self, process: ProcessId) -> tuple[int, ...]:
+        """Changes whenever anything of the process does that a snapshot of it tells. O(1)."""
+        found = self._running.get(process) or self._ended.get(process)
+        return () if found is None else found.version()
 
     def forget(self, process: ProcessId) -> ForgottenProcess:
         """Drop what is known of a process that has ended, and return it, so that a recording of

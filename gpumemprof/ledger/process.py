@@ -253,6 +253,18 @@ class ProcessLedger:
         """What was met that is not zero."""
         return self._counts + Counter({Count.FAILURES_DROPPED: self._failures.dropped})
 
+    def version(self) -> tuple[int, ...]:
+        """Different after any change of what is held, allocated or failed, and after the end."""
+        gpu, pinned = self._gpu, self._pinned
+        return (
+            gpu.changes,
+            gpu.alloc_count,
+            pinned.changes,
+            pinned.alloc_count,
+            self._failures.count,
+            self._ended_ns or 0,
+        )
+
     def snapshot(self) -> ProcessSnapshot:
         """The process now."""
         counters = self.counters()

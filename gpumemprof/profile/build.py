@@ -30,6 +30,8 @@ from gpumemprof.stack.frames import Frame, Stack
 _OVERFLOW: Stack = (Frame.note("stacks beyond the limit"),)
 
 Resolve = Callable[[int], Stack]
+PlaceLabels = Callable[[ProcessId, int], Labels]
+"""More labels for what a process holds on a device, by its CUDA ordinal."""
 
 
 def build(
@@ -43,23 +45,25 @@ def build(
     about: Mapping[str, str],
     driver_bytes: Mapping[ProcessId, int] | None = None,
     before_attach: Mapping[ProcessId, int] | None = None,
+    labels: PlaceLabels = lambda _process, _device: (),
 ) -> Profile:
     """The profile of a recording.
 
     ``resolve``: frames of a stack id. ``started_ns``: wall clock. ``driver_bytes``: what NVML
-    attributes to a process now; ``before_attach``: bytes it held when recording began.
+    attributes to a process now; ``before_attach``: bytes it held when recording began. ``labels``
+    adds to those of the samples.
     """
     known = {process.id: process for process in processes}
     samples: list[Sample] = []
     index: dict[AggregateKey, int] = {}
     for aggregate in snapshot.aggregates:
         index[aggregate.key] = len(samples)
-        samples.append(_sample(aggregate, known, resolve))
+        samples.append(_sample(aggregate, known, resolve, labels))
     for process, size in (before_attach or {}).items():
         if size > 0:
-            labels = _labels(known, process, "", "device", UNKNOWN_DEVICE)
+            told = _labels(known, process, "", "device", UNKNOWN_DEVICE, labels)
             stack = (Frame.note("before attach"),)
-            samples.append(Sample(stack, labels, Values(0, 0, 0, size, size)))
+            samples.append(Sample(stack, told, Values(0, 0, 0, size, size)))
     wall_offset = time.time_ns() - time.monotonic_ns()
     return Profile(
         samples=tuple(samples),
@@ -67,7 +71,8 @@ def build(
         duration_ns=duration_ns,
         processes=_processes(snapshot, known, driver_bytes or {}, before_attach or {}),
         failures=tuple(
-            _failure(failure, known, resolve, index, wall_offset) for failure in snapshot.failures
+            _failure(failure, known, resolve, index, wall_offset, labels)
+            for failure in snapshot.failures
         ),
         completeness={
             **completeness,
@@ -78,10 +83,16 @@ def build(
 
 
 def _labels(
-    known: Mapping[ProcessId, Process], process: ProcessId, call: str, kind: str, device: int
+    known: Mapping[ProcessId, Process],
+    process: ProcessId,
+    call: str,
+    kind: str,
+    device: int,
+    more: PlaceLabels,
 ) -> Labels:
     found = known.get(process)
     labels = {
+        **dict(more(process, device)),
         "pid": str(process.pid),
         "comm": found.comm if found else "",
         "call": call,
@@ -91,11 +102,16 @@ def _labels(
     return tuple(sorted((key, value) for key, value in labels.items() if value))
 
 
-def _sample(aggregate: Aggregate, known: Mapping[ProcessId, Process], resolve: Resolve) -> Sample:
+def _sample(
+    aggregate: Aggregate,
+    known: Mapping[ProcessId, Process],
+    resolve: Resolve,
+    labels: PlaceLabels,
+) -> Sample:
     key = aggregate.key
     return Sample(
         stack=_OVERFLOW if key.stack == OVERFLOW_STACK else resolve(key.stack),
-        labels=_labels(known, key.process, key.call, key.kind.value, key.device),
+        labels=_labels(known, key.process, key.call, key.kind.value, key.device, labels),
         values=Values(
             aggregate.alloc_count,
             aggregate.alloc_bytes,
@@ -151,11 +167,14 @@ def _failure(
     resolve: Resolve,
     index: Mapping[AggregateKey, int],
     wall_offset: int,
+    labels: PlaceLabels,
 ) -> Failure:
     memory = failure.memory
     return Failure(
         time_ns=failure.time_ns + wall_offset,
-        labels=_labels(known, failure.process, failure.call, failure.kind.value, failure.device),
+        labels=_labels(
+            known, failure.process, failure.call, failure.kind.value, failure.device, labels
+        ),
         error=failure.error,
         requested=failure.requested,
         free=memory.free if memory else None,
