@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple, TypeAlias
 
 from gpumemprof.ledger.events import MemoryInfo, MemoryKind
@@ -41,9 +41,9 @@ class Limits:
 
     def __post_init__(self) -> None:
         """Raise ValueError for a negative limit."""
-        for field in fields(self):
-            if getattr(self, field.name) < 0:
-                raise ValueError(f"limit {field.name} must not be negative")
+        for each in fields(self):
+            if getattr(self, each.name) < 0:
+                raise ValueError(f"limit {each.name} must not be negative")
 
 
 class Count(enum.Enum):
@@ -173,6 +173,8 @@ class ProcessSnapshot:
     failures: int
     memory: tuple[MemoryInfo, ...]
     counters: Mapping[Count, int]
+    failures_by_error: Mapping[tuple[MemoryKind, int, int], int] = field(default_factory=dict)
+    """(kind, device, CUDA error code) → how many of the failures."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -278,6 +278,7 @@ class ProcessLedger:
             failures=self._failures.count,
             memory=tuple(self._memory.values()),
             counters=MappingProxyType({count: counters[count] for count in Count}),
+            failures_by_error=MappingProxyType(dict(self._failures.by_error)),
         )
 
     # Where things are

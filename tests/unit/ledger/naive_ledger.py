@@ -304,7 +304,17 @@ class NaiveProcess:
             failures=len(self.failures),
             memory=tuple(self.told),
             counters=self.counters(),
+            failures_by_error=self.failures_by_error(),
         )
+
+    def failures_by_error(self) -> dict[tuple[e.MemoryKind, int, int], int]:
+        told = [(f.kind, f.device, f.error) for f in self.failures]
+        kept: dict[tuple[e.MemoryKind, int, int], int] = {}
+        for each in told:
+            known = each in kept or len(kept) < self.limits.failures
+            name = each if known else (each[0], e.UNKNOWN_DEVICE, 999)
+            kept[name] = kept.get(name, 0) + 1
+        return kept
 
 
 class NaiveLedger:

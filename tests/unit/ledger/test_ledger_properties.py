@@ -112,7 +112,7 @@ histories = st.one_of(
 def comparable(snapshot: LedgerSnapshot) -> tuple[object, ...]:
     """With read-only mappings as what they show, and without types of events that never came."""
     return (
-        [(p, dict(p.counters)) for p in snapshot.processes],
+        [(p, dict(p.counters), dict(p.failures_by_error)) for p in snapshot.processes],
         snapshot.aggregates,
         snapshot.failures,
         {count: n for count, n in snapshot.counters.items() if n},
