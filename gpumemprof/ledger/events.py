@@ -25,6 +25,9 @@ class MemoryKind(enum.Enum):
     ARRAY = "array"
     PINNED_HOST = "pinned_host"
 
+    # Members are singletons; Enum's own hash is Python code that hashes the name, on every event.
+    __hash__ = object.__hash__
+
     @property
     def on_gpu(self) -> bool:
         """Whether the kind is counted as GPU memory."""

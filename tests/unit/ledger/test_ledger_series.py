@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -91,7 +92,7 @@ def test_a_million_events_leave_a_bounded_series_with_the_exact_peak() -> None:
     assert 300 < len(points) <= 1024
     assert (when, highest) in points
     assert points[-1] == (99_999_900, held)
-    gaps = [after - before for (before, _), (after, _) in zip(points, points[1:], strict=False)]
+    gaps = [after - before for (before, _), (after, _) in itertools.pairwise(points)]
     assert max(gaps) < 100_000_000 / 64  # no part of the time is thinned much more than others
 
 
@@ -117,9 +118,9 @@ def test_a_thinned_series_keeps_first_last_and_extremes_and_invents_nothing(
     steps: list[tuple[int, int]], limit: int, start: int
 ) -> None:
     told, held, time_ns = [], 0, start
-    for gap, delta in steps:
+    for gap, wanted in steps:
         time_ns += gap
-        delta = max(delta, -held)
+        delta = max(wanted, -held)
         held += delta
         told.append((time_ns, delta))
     series = StepFunction(limit, told[0][0])
