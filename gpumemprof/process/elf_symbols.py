@@ -30,10 +30,14 @@ from gpumemprof.process.elf_source import chunks
 STT_NOTYPE, STT_FUNC, STT_GNU_IFUNC = 0, 2, 10
 STB_LOCAL, STB_GLOBAL, STB_WEAK = 0, 1, 2
 SYMBOL_SIZE = 24
-MAX_CHAIN = 100_000
+MAX_CHAIN = 1024
 """Symbols looked at in one hash chain; real chains have a few."""
 MAX_SYMBOL_TABLE = 1 << 30
 MAX_STRING_TABLE = 2 << 30
+MAX_SCANNED = 64 << 20
+"""Bytes of tables that are read from end to end for names (a CUDA runtime has 0.3 MB)."""
+MAX_PLACES = 65_536
+"""Places at which the names may stand in a string table."""
 _SYMBOL = struct.Struct("<IBBHQQ")
 _HIDDEN_VERSION = 0x8000
 _SCAN_STEP = 4 << 20
@@ -68,7 +72,11 @@ def find_functions(elf: ElfFile, names: Iterable[str]) -> dict[str, FunctionSymb
     found = _find_dynamic(elf, wanted)
     left = wanted - found.keys()
     if left:
-        found.update(_scan_table(elf, SHT_SYMTAB, left))
+        try:
+            found.update(_scan_table(elf, SHT_SYMTAB, left))
+        except RemoteDataError:
+            if not found:
+                raise
     return found
 
 
@@ -210,6 +218,8 @@ def _scan_table(elf: ElfFile, kind: int, names: set[str]) -> dict[str, FunctionS
     if tables is None:
         return {}
     symbols, strings = tables
+    if symbols.size + strings.size > MAX_SCANNED:
+        raise RemoteDataError(f"a symbol table of {symbols.size + strings.size} bytes")
     by_offset = _string_offsets(elf, strings, names)
     found: dict[str, FunctionSymbol] = {}
     size = symbols.size // SYMBOL_SIZE * SYMBOL_SIZE
@@ -242,5 +252,7 @@ def _string_offsets(elf: ElfFile, strings: Section, names: set[str]) -> dict[int
             position = data.find(text)
             while position >= 0:
                 offsets[start + position] = name
+                if len(offsets) > MAX_PLACES:
+                    raise RemoteDataError("a string table repeats the names of calls")
                 position = data.find(text, position + 1)
     return offsets

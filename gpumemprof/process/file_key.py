@@ -8,7 +8,6 @@ import os
 from typing import NamedTuple
 
 OVERLAYFS_MAGIC = 0x794C7630
-FUSE_MAGIC = 0x65735546
 BTRFS_MAGIC = 0x9123683E
 
 

@@ -13,8 +13,9 @@ import stat
 from pathlib import Path
 
 from gpumemprof.errors import ProcessGone, RemoteDataError
-from gpumemprof.process.file_key import BTRFS_MAGIC, FUSE_MAGIC, OVERLAYFS_MAGIC, filesystem_type
+from gpumemprof.process.file_key import BTRFS_MAGIC, OVERLAYFS_MAGIC, filesystem_type
 from gpumemprof.process.maps import Mapping
+from gpumemprof.process.mounts import filesystem_name, inspect, is_fuse
 
 PROC = Path("/proc")
 MAX_MEMORY_READ = 1 << 20
@@ -43,7 +44,18 @@ def open_mapped(pid: int, mapping: Mapping, *, proc: Path = PROC, allow_fuse: bo
         handle = os.open(link, os.O_PATH | os.O_CLOEXEC)
     except OSError:
         return _open_mapped_by_path(pid, mapping, proc, allow_fuse)
-    return _reopen_regular(handle, mapping.path, allow_fuse)
+    if allow_fuse:
+        return _reopen_regular(handle, mapping.path)
+    try:
+        _refuse_fuse(handle, pid, mapping.path, proc)
+    except _UnknownMountError:
+        # Before Linux 6.8 this leads below overlayfs, to a mount that nobody has.
+        os.close(handle)
+        return _open_mapped_by_path(pid, mapping, proc, allow_fuse)
+    except BaseException:
+        os.close(handle)
+        raise
+    return _reopen_regular(handle, mapping.path)
 
 
 def _open_mapped_by_path(pid: int, mapping: Mapping, proc: Path, allow_fuse: bool) -> int:
@@ -91,7 +103,13 @@ def open_in_root(pid: int, path: str, *, proc: Path = PROC, allow_fuse: bool = T
         raise RemoteDataError(f"{path} cannot be opened: {error.strerror}") from error
     finally:
         os.close(root)
-    return _reopen_regular(handle, path, allow_fuse)
+    if not allow_fuse:
+        try:
+            _refuse_fuse(handle, pid, path, proc)
+        except BaseException:
+            os.close(handle)
+            raise
+    return _reopen_regular(handle, path)
 
 
 def _open_beneath(root: int, path: str) -> int:
@@ -137,14 +155,30 @@ def _open_without_links(root: int, path: str) -> int:
         os.close(directory)
 
 
-def _reopen_regular(handle: int, path: str, allow_fuse: bool) -> int:
+class _UnknownMountError(RemoteDataError):
+    """The process does not have mounted what the file is on."""
+
+
+def _refuse_fuse(handle: int, pid: int, path: str, proc: Path) -> None:
+    """Raises RemoteDataError if a file is on FUSE or may be; asks nothing of its file system."""
+    try:
+        file = inspect(handle)
+    except OSError as error:
+        raise RemoteDataError(f"{path} cannot be looked at: {error.strerror}") from error
+    name = filesystem_name(pid, file, proc)
+    if name is not None and is_fuse(name):
+        raise RemoteDataError(f"{path} is on a FUSE file system, which is not trusted")
+    # Only what is on a device of its own is surely none.
+    if name is None and os.major(file.device) == 0:
+        raise _UnknownMountError(f"{path} is on a file system that cannot be told")
+
+
+def _reopen_regular(handle: int, path: str) -> int:
     """Open for reading what an O_PATH descriptor holds, once it is known to be a regular file:
     opening a device can have effects and opening a pipe can block. Closes ``handle``."""
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise RemoteDataError(f"{path} is not a regular file")
-        if not allow_fuse and filesystem_type(handle) == FUSE_MAGIC:
-            raise RemoteDataError(f"{path} is on a FUSE file system, which is not trusted")
         return os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError as error:
         raise RemoteDataError(f"{path} cannot be opened: {error.strerror}") from error

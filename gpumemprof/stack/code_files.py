@@ -13,6 +13,8 @@ from gpumemprof.process.elf_symbols import find_exported
 from gpumemprof.process.file_key import FileKey, content_key, real_file_key
 from gpumemprof.process.mapped_file import PROC, open_mapped, read_memory
 from gpumemprof.process.maps import Mapping
+from gpumemprof.process.patience import NoAnswerError, Patience
+from gpumemprof.process.trust import OWN, Trust
 from gpumemprof.stack.architecture import X86_64, Architecture
 from gpumemprof.stack.cfi import CallFrameInfo
 from gpumemprof.stack.debug_files import find_debug_files
@@ -21,6 +23,9 @@ from gpumemprof.stack.steps import Step, UnwindEnd, compile_row
 
 MAX_STEPS = 200_000
 """Steps remembered for one file."""
+MAX_FILES = 16_384
+"""Code files of all processes that are known at a time."""
+TOO_MANY = "[more code files than are opened]"
 MAX_VDSO = 256 << 10
 _START_SIZE = 64
 """Bytes of code of ``_start`` in every C library (glibc 38, musl 24)."""
@@ -45,6 +50,7 @@ class CodeFile:
         problem: str = "",
         debug: tuple[ElfFile, ...] = (),
         perf_map: PerfMap | None = None,
+        patience: Patience | None = None,
     ) -> None:
         self.id = number
         self.path = path
@@ -53,6 +59,7 @@ class CodeFile:
         self.debug = debug
         self.perf_map = perf_map
         self.users = 0
+        self.patience = patience or Patience()
         self._steps: dict[int, Step] = {}
 
     @cached_property
@@ -93,6 +100,18 @@ class CodeFile:
         return step
 
     def _made(self, vaddr: int, lookup: int) -> Step:
+        try:
+            return self.patience(lambda: self._read_step(vaddr, lookup))
+        except NoAnswerError as error:
+            self.abandon(str(error))
+            return Step.stop(UnwindEnd.FILE_UNREADABLE, self.problem)
+
+    def abandon(self, problem: str) -> None:
+        """The file does not answer: nothing is read from it any more."""
+        self.patience.keep((self.elf, self.debug))
+        self.elf, self.debug, self.problem = None, (), problem
+
+    def _read_step(self, vaddr: int, lookup: int) -> Step:
         elf, frames = self.elf, self._frames
         if elf is None:
             return Step.stop(UnwindEnd.FILE_UNREADABLE, self.problem)
@@ -132,10 +151,14 @@ class FileCache:
     forgotten.
     """
 
-    def __init__(self, limit: int = 256, *, allow_fuse: bool = True) -> None:
-        """``allow_fuse``: see ``open_mapped``."""
+    def __init__(
+        self, limit: int = 256, *, trust: Trust = OWN, patience: Patience | None = None
+    ) -> None:
+        """``patience``: for reads of the files; without it, what ``trust`` says."""
         self._limit = limit
-        self._allow_fuse = allow_fuse
+        self.trust = trust
+        self.patience = patience or Patience(trust.patience)
+        self._too_many = CodeFile(0, TOO_MANY, None, problem="too many code files")
         self._by_id: dict[int, CodeFile] = {}
         self._by_key: dict[FileKey, CodeFile] = {}
         self._unused: OrderedDict[int, FileKey | None] = OrderedDict()
@@ -152,34 +175,48 @@ class FileCache:
 
     def mapped(self, pid: int, mapping: Mapping, proc: Path = PROC) -> CodeFile:
         """The file behind a mapping; the caller releases it. Raises ProcessGone."""
+        fuse = self.trust.allow_fuse
+
+        def identify() -> tuple[int, FileKey]:
+            fd = open_mapped(pid, mapping, proc=proc, allow_fuse=fuse)
+            try:
+                return fd, real_file_key(fd)
+            except OSError as error:
+                os.close(fd)
+                raise RemoteDataError(str(error)) from error
+
+        def read() -> tuple[ElfFile, tuple[ElfFile, ...]]:
+            elf = ElfFile.open(fd)
+            return elf, find_debug_files(elf, mapping.path, pid, proc, allow_fuse=fuse)
+
         try:
-            fd = open_mapped(pid, mapping, proc=proc, allow_fuse=self._allow_fuse)
-        except ProcessGone:
-            raise
+            fd, key = self.patience(identify)
         except RemoteDataError as error:
-            return self._add(None, mapping.path, None, problem=str(error))
-        try:
-            key = real_file_key(fd)
-        except OSError as error:
-            os.close(fd)
             return self._add(None, mapping.path, None, problem=str(error))
         known = self._by_key.get(key)
         if known is not None:
             os.close(fd)
             return self._used(known)
         try:
-            elf = ElfFile.open(fd)
+            elf, debug = self.patience(read)
         except RemoteDataError as error:
             return self._add(key, mapping.path, None, problem=str(error))
-        debug = find_debug_files(elf, mapping.path, pid, proc)
         return self._add(key, mapping.path, elf, debug=debug)
+
+    @property
+    def full(self) -> bool:
+        """Whether no further file is opened."""
+        return len(self._by_id) >= MAX_FILES
+
+    def too_many(self) -> CodeFile:
+        """Stands for every file beyond the limits; not to be released."""
+        return self._too_many
 
     def in_memory(self, pid: int, mapping: Mapping, proc: Path = PROC) -> CodeFile:
         """The vDSO, read from the process; the caller releases it. Raises ProcessGone."""
         try:
-            data = read_memory(
-                pid, mapping.start, min(mapping.end - mapping.start, MAX_VDSO), proc=proc
-            )
+            size = min(mapping.end - mapping.start, MAX_VDSO)
+            data = self.patience(lambda: read_memory(pid, mapping.start, size, proc=proc))
             key = content_key(data)
             known = self._by_key.get(key)
             if known is not None:
@@ -204,7 +241,10 @@ class FileCache:
         debug: tuple[ElfFile, ...] = (),
         perf_map: PerfMap | None = None,
     ) -> CodeFile:
-        file = CodeFile(self._next_id, path, elf, problem=problem, debug=debug, perf_map=perf_map)
+        file = CodeFile(
+            self._next_id, path, elf,
+            problem=problem, debug=debug, perf_map=perf_map, patience=self.patience,
+        )  # fmt: skip
         self._next_id += 1
         self._by_id[file.id] = file
         if key is not None:

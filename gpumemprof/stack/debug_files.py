@@ -26,7 +26,9 @@ MAX_DECOMPRESSED = 64 << 20
 _XZ_MEMORY = 128 << 20
 
 
-def find_debug_files(elf: ElfFile, path: str, pid: int, proc: Path = PROC) -> tuple[ElfFile, ...]:
+def find_debug_files(
+    elf: ElfFile, path: str, pid: int, proc: Path = PROC, *, allow_fuse: bool = True
+) -> tuple[ElfFile, ...]:
     """Files with further symbols for ``elf``, which the process sees at ``path``; often none.
 
     Looked for in the process's own root, then in ours: by build id, or by name and checksum. A
@@ -35,7 +37,7 @@ def find_debug_files(elf: ElfFile, path: str, pid: int, proc: Path = PROC) -> tu
     try:
         if has_symbol_table(elf):
             return ()
-        separate = _separate_file(elf, path, pid, proc)
+        separate = _separate_file(elf, path, pid, proc, allow_fuse)
         if separate is not None:
             return (separate,)
         embedded = _embedded_file(elf)
@@ -44,12 +46,14 @@ def find_debug_files(elf: ElfFile, path: str, pid: int, proc: Path = PROC) -> tu
         return ()
 
 
-def _separate_file(elf: ElfFile, path: str, pid: int, proc: Path) -> ElfFile | None:
+def _separate_file(
+    elf: ElfFile, path: str, pid: int, proc: Path, allow_fuse: bool
+) -> ElfFile | None:
     build_id = elf.build_id
     if build_id:
         place = f"{DEBUG_DIRECTORY}/.build-id/{build_id[:2]}/{build_id[2:]}.debug"
         for root in dict.fromkeys((pid, os.getpid())):
-            found = _opened(root, place, proc)
+            found = _opened(root, place, proc, allow_fuse)
             if found is not None and found.build_id == build_id:
                 return found
     link = _debug_link(elf)
@@ -62,7 +66,7 @@ def _separate_file(elf: ElfFile, path: str, pid: int, proc: Path) -> ElfFile | N
         f"{directory}/.debug/{name}",
         f"{DEBUG_DIRECTORY}{directory}/{name}",
     ):
-        found = _opened(pid, place, proc)
+        found = _opened(pid, place, proc, allow_fuse)
         if found is None:
             continue
         # Equal build ids prove as much as the checksum, without reading the file.
@@ -71,10 +75,10 @@ def _separate_file(elf: ElfFile, path: str, pid: int, proc: Path) -> ElfFile | N
     return None
 
 
-def _opened(pid: int, path: str, proc: Path) -> ElfFile | None:
+def _opened(pid: int, path: str, proc: Path, allow_fuse: bool) -> ElfFile | None:
     """The file if it can be opened and holds a symbol table."""
     try:
-        elf = ElfFile.open(open_in_root(pid, path, proc=proc))
+        elf = ElfFile.open(open_in_root(pid, path, proc=proc, allow_fuse=allow_fuse))
         if has_symbol_table(elf):
             return elf
     except GpumemprofError:

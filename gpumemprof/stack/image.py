@@ -9,7 +9,8 @@ from gpumemprof.errors import ProcessGone
 from gpumemprof.process import maps as process_maps
 from gpumemprof.process.elf import ElfFile
 from gpumemprof.process.mapped_file import PROC
-from gpumemprof.process.maps import Mapping, Maps
+from gpumemprof.process.maps import MAX_CODE_MAPPINGS, Mapping, Maps
+from gpumemprof.process.patience import NoAnswerError
 from gpumemprof.stack.code_files import CodeFile, FileCache
 from gpumemprof.stack.perf_map import PerfMap
 from gpumemprof.stack.steps import Step, UnwindEnd
@@ -48,7 +49,7 @@ class ProcessImage:
         self.on_miss = on_miss
         self._proc = proc
         self._files = files
-        self._maps = _code(process_maps.read(pid, proc) if maps is None else maps)
+        self._maps = _code(process_maps.read_code(pid, proc) if maps is None else maps)
         self._by_mapping: dict[Mapping, CodeFile] = {}
         self._run_time_code: CodeFile | None = None
         self._steps: dict[int, Step] = {0: _ROOT}
@@ -69,7 +70,7 @@ class ProcessImage:
 
         Raises ProcessGone and RemoteDataError; what was known stays then.
         """
-        new = _code(process_maps.read(self.pid, self._proc) if maps is None else maps)
+        new = _code(process_maps.read_code(self.pid, self._proc) if maps is None else maps)
         old = self._maps
         if new == old:
             return False
@@ -145,6 +146,9 @@ class ProcessImage:
             return None
         file = self._by_mapping.get(mapping)
         if file is None:
+            files = self._files
+            if files.full or len(self._by_mapping) >= files.trust.files_per_process:
+                return files.too_many(), None
             file = self._opened(mapping)
             if file is None:
                 return None
@@ -166,10 +170,19 @@ class ProcessImage:
         except ProcessGone:
             return None
         if self._run_time_code is None:
-            perf_map = PerfMap.of_process(self.pid, self._proc)
+            perf_map = self._perf_map()
             self._run_time_code = self._files.run_time_code(perf_map)
         self._run_time_code.users += 1
         return self._run_time_code
+
+    def _perf_map(self) -> PerfMap:
+        fuse = self._files.trust.allow_fuse
+        try:
+            return self._files.patience(
+                lambda: PerfMap.of_process(self.pid, self._proc, allow_fuse=fuse)
+            )
+        except NoAnswerError:
+            return PerfMap(None)
 
     def close(self) -> None:
         """Let the files go; locations that were given out stay valid as long as the cache keeps
@@ -185,7 +198,7 @@ class ProcessImage:
 
 
 def _code(maps: Maps) -> Maps:
-    return Maps(maps.executable())
+    return Maps(maps.executable()[:MAX_CODE_MAPPINGS])
 
 
 def _is_nameless(mapping: Mapping) -> bool:

@@ -32,14 +32,15 @@ class PerfMap:
         self._fd = fd
 
     @classmethod
-    def of_process(cls, pid: int, proc: Path = PROC) -> PerfMap:
+    def of_process(cls, pid: int, proc: Path = PROC, *, allow_fuse: bool = True) -> PerfMap:
         """The map a process writes, looked for under its own pid as it sees it and in its root.
 
         Only a file of the process's own user counts: ``/tmp`` is everyone's. No map is no error.
         """
         try:
             inner_pid, user = _inner_pid_and_user(pid, proc)
-            fd = open_in_root(pid, f"/tmp/perf-{inner_pid}.map", proc=proc)  # noqa: S108
+            path = f"/tmp/perf-{inner_pid}.map"  # noqa: S108
+            fd = open_in_root(pid, path, proc=proc, allow_fuse=allow_fuse)
         except (GpumemprofError, OSError, ValueError):
             return cls(None)
         if os.fstat(fd).st_uid != user:

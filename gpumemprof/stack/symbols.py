@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from gpumemprof.errors import RemoteDataError
 from gpumemprof.process.elf import SHT_DYNSYM, SHT_SYMTAB, ElfFile
+from gpumemprof.process.patience import NoAnswerError
 from gpumemprof.stack.code_files import CodeFile, FileCache
 from gpumemprof.stack.debug_files import has_symbol_table
 from gpumemprof.stack.demangle import demangle
@@ -17,7 +18,8 @@ from gpumemprof.stack.symbol_index import Candidate, SymbolIndex, best
 MAX_FRAMES = 100_000
 """Places whose frame is remembered."""
 MAX_INDEXES = 64
-"""Files whose symbol index is held, 2 MB for one of libtorch's size."""
+MAX_INDEX_BYTES = 32 << 20
+"""Files whose symbol index is held, and its memory: 2 MB for one of libtorch's size."""
 
 
 class Symbolizer:
@@ -33,6 +35,7 @@ class Symbolizer:
         self._limit = limit
         self._known: OrderedDict[tuple[int, int], Frame] = OrderedDict()
         self._indexes: OrderedDict[int, list[SymbolIndex]] = OrderedDict()
+        self._index_bytes = 0
         self._counts: Counter[str] = Counter()
 
     def frames(self, places: Sequence[tuple[int, int]]) -> list[Frame]:
@@ -84,7 +87,11 @@ class Symbolizer:
     def _run_time_code(self, file: CodeFile, addresses: set[int]) -> list[tuple[int, Frame]]:
         """Not remembered unless named: a map grows, and code is replaced."""
         assert file.perf_map is not None
-        names = file.perf_map.names(addresses)
+        perf_map = file.perf_map
+        try:
+            names = file.patience(lambda: perf_map.names(addresses))
+        except NoAnswerError:
+            names = {}
         results = []
         for address in addresses:
             if address in names:
@@ -98,11 +105,11 @@ class Symbolizer:
 
     def _frame(self, file: CodeFile, address: int) -> Frame:
         candidates: list[Candidate] = []
-        for index in self._index(file):
-            try:
-                candidates += index.find(address)
-            except RemoteDataError:
-                self._counts["frames_without_file"] += 1
+        try:
+            for index in self._index(file):
+                candidates += self._candidates(file, index, address)
+        except NoAnswerError as error:
+            file.abandon(str(error))
         symbol = best(candidates)
         if symbol is None:
             self._counts["frames_without_symbol"] += 1
@@ -110,29 +117,53 @@ class Symbolizer:
         name = symbol.name.decode("utf-8", "replace")
         return Frame(demangle(name, short=not self._full_names), module=file.path)
 
+    def _candidates(self, file: CodeFile, index: SymbolIndex, address: int) -> list[Candidate]:
+        try:
+            return file.patience(lambda: index.find(address))
+        except NoAnswerError:
+            raise
+        except RemoteDataError:
+            self._counts["frames_without_file"] += 1
+            return []
+
     def _index(self, file: CodeFile) -> list[SymbolIndex]:
         known = self._indexes.get(file.id)
         if known is not None:
             self._indexes.move_to_end(file.id)
             return known
-        indexes = []
-        for elf, kind in _tables(file):
-            try:
-                index = SymbolIndex(elf, kind)
-            except RemoteDataError:
-                self._counts["frames_without_file"] += 1
-                continue
-            if len(index):
-                indexes.append(index)
+        indexes, damaged = file.patience(lambda: _indexes_of(file))
+        self._counts["frames_without_file"] += damaged
         self._indexes[file.id] = indexes
-        while len(self._indexes) > MAX_INDEXES:
-            self._indexes.popitem(last=False)
+        self._index_bytes += _bytes_of(indexes)
+        while len(self._indexes) > 1 and (
+            len(self._indexes) > MAX_INDEXES or self._index_bytes > MAX_INDEX_BYTES
+        ):
+            self._index_bytes -= _bytes_of(self._indexes.popitem(last=False)[1])
         return indexes
 
     def _remember(self, place: tuple[int, int], frame: Frame) -> None:
         self._known[place] = frame
         if len(self._known) > self._limit:
             self._known.popitem(last=False)
+
+
+def _indexes_of(file: CodeFile) -> tuple[list[SymbolIndex], int]:
+    """The indexes of a file's symbol tables, and how many tables are damaged."""
+    indexes: list[SymbolIndex] = []
+    damaged = 0
+    for elf, kind in _tables(file):
+        try:
+            index = SymbolIndex(elf, kind)
+        except RemoteDataError:
+            damaged += 1
+            continue
+        if len(index):
+            indexes.append(index)
+    return indexes, damaged
+
+
+def _bytes_of(indexes: list[SymbolIndex]) -> int:
+    return sum(index.bytes_held for index in indexes)
 
 
 def _tables(file: CodeFile) -> list[tuple[ElfFile, int]]:

@@ -8,7 +8,6 @@ must have the same.
 from __future__ import annotations
 
 import struct
-import sys
 from dataclasses import dataclass
 
 from gpumemprof.errors import RemoteDataError
@@ -20,6 +19,8 @@ MAX_TEXT = 4096
 """Bytes of a name or file name that are kept; what is longer is cut and ends in an ellipsis."""
 MAX_TEXT_LENGTH = 1 << 40
 """Characters; a length beyond it is damage, not a long name."""
+MAX_TEXTS = 4096
+"""Different texts of one process of which one object is kept."""
 MAX_TABLE = 4 << 20
 """Bytes of a line table; a longer one is not read and its lines are unknown."""
 MAX_BYTECODE = 256 << 20
@@ -71,6 +72,7 @@ class CodeReader:
         self._memory = memory
         self._layout = layout
         self._code_type = code_type
+        self._texts: dict[str, str] = {}
 
     def read(self, address: int, expected_fingerprint: int) -> Code:
         """The code object at ``address``.
@@ -178,7 +180,11 @@ class CodeReader:
         else:
             data = read_exactly(self._memory, address + offset, size)
         text = data.decode(encoding, "replace")
-        return sys.intern(text + "…" if size < length * kind else text)
+        text = text + "…" if size < length * kind else text
+        # One object for each text. Not sys.intern: in CPython 3.12 what it holds stays for ever.
+        if len(self._texts) >= MAX_TEXTS:
+            self._texts.clear()
+        return self._texts.setdefault(text, text)
 
 
 def _pointer(data: bytes, offset: int) -> int:

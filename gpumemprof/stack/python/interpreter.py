@@ -57,7 +57,9 @@ class Interpreter:
 class InterpreterFinder:
     """Finds interpreters; remembers what their files say, as processes share files."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, allow_fuse: bool = True) -> None:
+        """``allow_fuse``: see ``open_mapped``."""
+        self._allow_fuse = allow_fuse
         self._files: Lru[FileKey, tuple[PythonFile | None]] = Lru(256)  # None: another program
 
     def find(self, pid: int, maps: Maps) -> Interpreter | None:
@@ -69,7 +71,9 @@ class InterpreterFinder:
         for mapping in _candidates(maps):
             with contextlib.ExitStack() as stack:
                 try:
-                    elf = stack.enter_context(opened(pid, mapping))
+                    elf = stack.enter_context(
+                        opened(pid, mapping, allow_fuse=self._allow_fuse)
+                    )
                 except RemoteDataError:
                     continue  # not ELF, or gone: another mapping may hold the interpreter
                 file = self._describe(elf, mapping)
@@ -77,12 +81,19 @@ class InterpreterFinder:
                     continue
                 bias = load_bias(elf, mapping)
             with ProcessMemory(pid) as memory:
-                tls = _tls_offset(file, bias, pid, maps, memory)
-                libc = find_libc(pid, maps)
+                loader = self._loader(file, pid, maps)
+                tls = _tls_offset(file, bias, loader, memory)
+                libc = find_libc(pid, maps, allow_fuse=self._allow_fuse)
                 target = make_target(file.layout, file.runtime + bias, libc, tls)
                 target = _checked(target, file.layout, memory)
             return _interpreter(file, bias, target, mapping.path)
         return None
+
+    def _loader(self, file: PythonFile, pid: int, maps: Maps) -> Loader:
+        """What the dynamic linker tells, where it is needed."""
+        if file.gil_state is None or file.gil_state.form is not TlsForm.MODULE:
+            return Loader()
+        return find_loader(pid, maps, allow_fuse=self._allow_fuse)
 
     def _describe(self, elf: ElfFile, mapping: Mapping) -> PythonFile | None:
         if elf.key is None:
@@ -123,11 +134,10 @@ def _is_interpreter(elf: ElfFile, mapping: Mapping) -> bool:
     )
 
 
-def _tls_offset(file: PythonFile, bias: int, pid: int, maps: Maps, memory: Memory) -> int:
+def _tls_offset(file: PythonFile, bias: int, loader: Loader, memory: Memory) -> int:
     variable = file.gil_state
     if variable is None:
         return 0
-    loader = find_loader(pid, maps) if variable.form is TlsForm.MODULE else Loader()
     return offset_from_fs(variable, bias, loader, memory)
 
 

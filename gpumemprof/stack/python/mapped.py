@@ -14,9 +14,9 @@ _PAGE = 4096
 
 
 @contextlib.contextmanager
-def opened(pid: int, mapping: Mapping) -> Iterator[ElfFile]:
+def opened(pid: int, mapping: Mapping, *, allow_fuse: bool = True) -> Iterator[ElfFile]:
     """The ELF file that is mapped. Raises RemoteDataError, ProcessGone."""
-    elf = ElfFile.open(open_mapped(pid, mapping))
+    elf = ElfFile.open(open_mapped(pid, mapping, allow_fuse=allow_fuse))
     try:
         yield elf
     finally:

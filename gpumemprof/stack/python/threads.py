@@ -52,7 +52,7 @@ _LOADER = re.compile(r"ld-(linux-x86-64\.so\.2|2\.\d+\.so)$")
 _MOV_RAX_RAX = b"\x48\x8b\x80"  # mov disp32(%rax),%rax
 
 
-def find_libc(pid: int, maps: Maps) -> Libc:
+def find_libc(pid: int, maps: Maps, *, allow_fuse: bool = True) -> Libc:
     """The C library of a process, from the files it maps.
 
     glibc from 2.34 on exports a description of its ``struct pthread`` for debuggers, and libpthread
@@ -65,7 +65,7 @@ def find_libc(pid: int, maps: Maps) -> Libc:
         if musl:
             kind = LibcKind.MUSL
         try:
-            with opened(pid, mapping) as elf:
+            with opened(pid, mapping, allow_fuse=allow_fuse) as elf:
                 offset = _musl_offset(elf) if musl else _glibc_offset(elf)
         except RemoteDataError:
             continue
@@ -74,16 +74,16 @@ def find_libc(pid: int, maps: Maps) -> Libc:
     return Libc(kind, MUSL_TSD if kind is LibcKind.MUSL else GLIBC_SPECIFIC)
 
 
-def find_loader(pid: int, maps: Maps) -> Loader:
+def find_loader(pid: int, maps: Maps, *, allow_fuse: bool = True) -> Loader:
     """glibc's dynamic linker in a process; what is not found is 0."""
     debug = tls_offset = 0
     for mapping in _named(maps, _LOADER):
-        with contextlib.suppress(RemoteDataError), opened(pid, mapping) as elf:
+        with contextlib.suppress(RemoteDataError), opened(pid, mapping, allow_fuse=allow_fuse) as elf:
             symbol = symbols.find(elf, (_R_DEBUG,)).get(_R_DEBUG)
             if symbol is not None:
                 debug = load_bias(elf, mapping) + symbol.vaddr
     for mapping in _named(maps, _LIBC):
-        with contextlib.suppress(RemoteDataError), opened(pid, mapping) as elf:
+        with contextlib.suppress(RemoteDataError), opened(pid, mapping, allow_fuse=allow_fuse) as elf:
             field = _described(elf, _LINK_MAP_TLS_OFFSET)
             if field is not None and field.bits == 64 and field.offset < _MAX_STRUCT:
                 tls_offset = field.offset
