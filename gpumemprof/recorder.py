@@ -17,6 +17,7 @@ from gpumemprof.ledger.decode import NO_STACK, Decoder
 from gpumemprof.ledger.events import UNKNOWN_DEVICE, ProcessEnded
 from gpumemprof.ledger.ledger import Ledger
 from gpumemprof.ledger.model import LedgerSnapshot, Totals
+from gpumemprof.ledger.series import SeriesLimits, SeriesLog
 from gpumemprof.probe.calls import CALLS, Action
 from gpumemprof.probe.events import (
     CallEvent,
@@ -75,6 +76,8 @@ class RecorderOptions:
     frames: FrameMode = FrameMode.MIXED
     full_names: bool = False
     library_path: str = ""
+    series: SeriesLimits = field(default_factory=SeriesLimits)
+    """Of memory over time; no ``series``: it is not followed."""
 
 
 class Recorder:
@@ -94,7 +97,9 @@ class Recorder:
             stack.callback(self.processes.close)
             self.stacks = StackResolver(self.options.frames, full_names=self.options.full_names)
             stack.callback(self.stacks.close)
-            self.ledger = Ledger()
+            self.series = SeriesLog(self.options.series)
+            followed = self.series.change if self.options.series.series else None
+            self.ledger = Ledger(on_change=followed)
             self._nvml = Nvml()
             stack.callback(self._nvml.close)
             self._decoder = Decoder(0 if len(self._nvml.gpus()) == 1 else UNKNOWN_DEVICE)
@@ -323,6 +328,7 @@ class Recorder:
             "stacks_missing": self._stacks_missing,
             "processes_forgotten": self.processes.forgotten,
             "libraries_not_probed": len(self.libraries.problems),
+            "series_omitted": self.series.omitted,
         }
 
     def about(self) -> Mapping[str, str]:
@@ -351,6 +357,7 @@ class Recorder:
             about={**self.about(), **(about or {})},
             driver_bytes=driver,
             before_attach=self._before_attach(snapshot, driver),
+            series=self.series.snapshot(),
         )
 
     def _driver_bytes(self) -> dict[ProcessId, int]:

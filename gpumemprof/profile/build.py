@@ -15,6 +15,7 @@ from gpumemprof.ledger.model import (
     Usage,
 )
 from gpumemprof.ledger.model import Failure as LedgerFailure
+from gpumemprof.ledger.series import Points, SeriesKey
 from gpumemprof.process.identity import ProcessId
 from gpumemprof.process.table import Process
 from gpumemprof.profile.model import (
@@ -23,6 +24,7 @@ from gpumemprof.profile.model import (
     ProcessInfo,
     Profile,
     Sample,
+    Series,
     Values,
 )
 from gpumemprof.stack.frames import Frame, Stack
@@ -46,12 +48,13 @@ def build(
     driver_bytes: Mapping[ProcessId, int] | None = None,
     before_attach: Mapping[ProcessId, int] | None = None,
     labels: PlaceLabels = lambda _process, _device: (),
+    series: Mapping[SeriesKey, Points] | None = None,
 ) -> Profile:
     """The profile of a recording.
 
     ``resolve``: frames of a stack id. ``started_ns``: wall clock. ``driver_bytes``: what NVML
     attributes to a process now; ``before_attach``: bytes it held when recording began. ``labels``
-    adds to those of the samples.
+    adds to those of the samples. ``series``: what processes held over time.
     """
     known = {process.id: process for process in processes}
     samples: list[Sample] = []
@@ -79,6 +82,13 @@ def build(
             **{count.value: number for count, number in snapshot.counters.items()},
         },
         about=about,
+        series=tuple(
+            Series(
+                _labels(known, key.process, "", key.kind.value, key.device, labels),
+                tuple((time_ns + wall_offset, size) for time_ns, size in points),
+            )
+            for key, points in (series or {}).items()
+        ),
     )
 
 

@@ -64,6 +64,7 @@ NORMAL: dict[str, str] = {
     "failed_frees": "frees failed: their memory is still counted",
     "stacks_pruned": "small stacks were summed into one, to keep the profile small",
     "empty": "allocations were of 0 bytes",
+    "series_omitted": "processes, kinds or devices are not shown over time: there were too many",
     "frames_without_symbol": "native frames have no symbol: shown as module and address",
     "python_lines_unknown": "Python frames have no known line",
 }

@@ -18,8 +18,8 @@ PINNED_KIND = MemoryKind.PINNED_HOST.value
 def merge(profiles: Iterable[Profile]) -> Profile:
     """The sum: samples with equal stack and labels become one, in the order first met.
 
-    Processes and failures of all come one after the other (two recordings may each have a
-    process 1), counters add up, different texts of ``about`` are joined by ``; ``. The time span
+    Processes, failures and series of all come one after the other (two recordings may each have
+    a process 1), counters add up, different texts of ``about`` are joined by ``; ``. The time span
     reaches from the earliest start to the latest end."""
     profiles = list(profiles)
     samples: dict[tuple[Stack, Labels], int] = {}
@@ -53,6 +53,7 @@ def merge(profiles: Iterable[Profile]) -> Profile:
         failures=tuple(failures),
         completeness=completeness,
         about={name: "; ".join(texts) for name, texts in about.items()},
+        series=tuple(series for profile in profiles for series in profile.series),
     )
 
 
@@ -73,21 +74,27 @@ def select(profile: Profile, keep: Callable[[Sample], bool]) -> Profile:
     )
 
 
+def labelled(profile: Profile, keep: Callable[[Labels], bool]) -> Profile:
+    """``profile`` with the samples and series for whose labels ``keep`` is true; all else stays."""
+    part = select(profile, lambda sample: keep(sample.labels))
+    return replace(part, series=tuple(s for s in profile.series if keep(s.labels)))
+
+
 def gpu_only(profile: Profile) -> Profile:
     """Without pinned host memory. A kind that we do not know is taken for GPU memory: it is shown
     rather than lost."""
-    return select(profile, lambda sample: label(sample.labels, "kind") != PINNED_KIND)
+    return labelled(profile, lambda labels: label(labels, "kind") != PINNED_KIND)
 
 
 def of_kinds(profile: Profile, kinds: Collection[str]) -> Profile:
-    """Samples whose label ``kind`` is one of ``kinds``."""
-    return select(profile, lambda sample: label(sample.labels, "kind") in kinds)
+    """Samples and series whose label ``kind`` is one of ``kinds``."""
+    return labelled(profile, lambda labels: label(labels, "kind") in kinds)
 
 
 def of_process(profile: Profile, pid: int) -> Profile:
-    """Samples, processes and failures of one pid."""
+    """Samples, series, processes and failures of one pid."""
     text = str(pid)
-    part = select(profile, lambda sample: label(sample.labels, "pid") == text)
+    part = labelled(profile, lambda labels: label(labels, "pid") == text)
     return replace(
         part,
         processes=tuple(process for process in part.processes if process.pid == pid),

@@ -102,6 +102,25 @@ class ProcessInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Series:
+    """What one process held of one kind of memory on one device over time: a step function.
+
+    ``labels``: those of samples, without the call. ``points``: (wall clock ns, bytes held from then
+    on); times rise; before the first 0 bytes are held. Where there were more changes than points,
+    it is thinned: the first point, the last, and the peak (max of the bytes, with the time when it
+    was first reached) are exact all the same (ledger/series.py).
+    """
+
+    labels: Labels
+    points: tuple[tuple[int, int], ...]
+
+    @property
+    def peak(self) -> tuple[int, int]:
+        """(time, bytes) of the first point with the most bytes; (0, 0) without points."""
+        return max(self.points, key=lambda point: point[1], default=(0, 0))
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
     """A whole recording. ``time_ns``: wall clock of its start. ``completeness``: counters of what
     was lost or could not be resolved, by name; all zero means complete. ``about``: versions,
@@ -114,6 +133,7 @@ class Profile:
     failures: tuple[Failure, ...] = ()
     completeness: Mapping[str, int] = field(default_factory=dict)
     about: Mapping[str, str] = field(default_factory=dict)
+    series: tuple[Series, ...] = ()
 
     @property
     def held_type(self) -> str:

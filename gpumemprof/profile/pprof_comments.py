@@ -10,6 +10,8 @@ Lines for people come first; viewers print them. Lines for machines begin with
 ``failure``       one ``Failure``; a line for each. Frames are ``[name, kind, file, line, module]``
                   from the leaf; they are written out because tools that rewrite a file drop
                   locations that no sample uses.
+``series``        one ``Series``; a line for each. ``points`` is one list of the time and bytes of
+                  the first point, then of each next one how much later and how many bytes more.
 
 ``live`` of a failure are indexes of samples. A tool that merges or filters a file keeps the
 comments but renumbers the samples; ``format`` tells: if it does not fit the samples (or a merge
@@ -24,11 +26,12 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import accumulate
 from typing import Any, TypeVar
 
 from gpumemprof.errors import UsageError
 from gpumemprof.profile.completeness import lost
-from gpumemprof.profile.model import Failure, Labels, ProcessInfo, Profile, Values
+from gpumemprof.profile.model import Failure, Labels, ProcessInfo, Profile, Series, Values
 from gpumemprof.profile.text import printable, valid_utf8
 from gpumemprof.stack.frames import Frame, FrameKind
 
@@ -61,6 +64,7 @@ def write(profile: Profile) -> list[str]:
         ("about", dict(profile.about)),
         *(("process", asdict(process)) for process in profile.processes),
         *(("failure", _failure_to_json(failure)) for failure in profile.failures),
+        *(("series", _series_to_json(series)) for series in profile.series),
     ]
     return lines + [
         f"{PREFIX}{topic} {json.dumps(_storable(value), sort_keys=True, separators=(',', ':'))}"
@@ -107,6 +111,7 @@ def read(comments: Iterable[str], profile: Profile) -> Profile:
         about=about,
         processes=tuple(_process(line) for line in topics.get("process", [])),
         failures=failures,
+        series=tuple(_series(line) for line in topics.get("series", [])),
     )
 
 
@@ -154,6 +159,15 @@ def _failure_to_json(failure: Failure) -> dict[str, Any]:
         "live": failure.live,
         "live_omitted": failure.live_omitted,
     }
+
+
+def _series_to_json(series: Series) -> dict[str, Any]:
+    steps: list[int] = []
+    last_time = last_size = 0
+    for time_ns, size in series.points:
+        steps += time_ns - last_time, size - last_size
+        last_time, last_size = time_ns, size
+    return {"labels": series.labels, "points": steps}
 
 
 # What follows reads JSON that anybody may have written: every value is checked for its type.
@@ -234,6 +248,25 @@ def _failure(line: Any) -> Failure:
         live=_field(line, "live", _pairs),
         live_omitted=_field(line, "live_omitted", _integer),
     )
+
+
+def _series(line: Any) -> Series:
+    return Series(_field(line, "labels", _labels), _field(line, "points", _points))
+
+
+def _points(value: Any) -> tuple[tuple[int, int], ...]:
+    """Times rise and bytes are not negative, so that whoever draws them need not look."""
+    numbers = list(map(_integer, _list(value)))
+    if len(numbers) % 2 or any(step < 1 for step in numbers[2::2]):
+        raise ValueError
+    points = tuple(zip(accumulate(numbers[::2]), accumulate(numbers[1::2]), strict=True))
+    if points and (points[-1][0] not in _INT64 or not _are_sizes(size for _, size in points)):
+        raise ValueError
+    return points
+
+
+def _are_sizes(values: Iterable[int]) -> bool:
+    return all(0 <= value < 2**63 for value in values)
 
 
 def _process(line: Any) -> ProcessInfo:

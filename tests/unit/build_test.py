@@ -9,6 +9,7 @@ from gpumemprof.ledger import events as e
 from gpumemprof.ledger.events import UNKNOWN_DEVICE, AddressSpace, MemoryKind
 from gpumemprof.ledger.ledger import Ledger
 from gpumemprof.ledger.model import Limits
+from gpumemprof.ledger.series import Points, SeriesKey
 from gpumemprof.process.identity import ProcessId
 from gpumemprof.process.table import Process
 from gpumemprof.profile.build import build
@@ -58,7 +59,10 @@ def fail(
 
 
 def profile_of(
-    ledger: Ledger, *processes: Process, before_attach: Mapping[ProcessId, int] | None = None
+    ledger: Ledger,
+    *processes: Process,
+    before_attach: Mapping[ProcessId, int] | None = None,
+    series: Mapping[SeriesKey, Points] | None = None,
 ) -> Profile:
     return build(
         ledger.snapshot(),
@@ -70,6 +74,7 @@ def profile_of(
         about={"version": "1"},
         driver_bytes={FIRST: 500 * MIB},
         before_attach=before_attach,
+        series=series,
     )
 
 
@@ -176,6 +181,19 @@ def test_the_time_of_a_failure_is_of_the_wall_clock() -> None:
     fail(ledger, 1, time_ns=time.monotonic_ns())
     (failure,) = profile_of(ledger).failures
     assert abs(failure.time_ns - time.time_ns()) < 60 * 10**9
+
+
+def test_memory_over_time_has_the_labels_of_samples_and_the_wall_clock() -> None:
+    now = time.monotonic_ns()
+    key = SeriesKey(FIRST, MemoryKind.DEVICE, UNKNOWN_DEVICE)
+    (series,) = profile_of(Ledger(), series={key: ((now, MIB), (now + 5, 3 * MIB))}).series
+    assert dict(series.labels) == {
+        "pid": "7", "comm": "python", "kind": "device", "device": "unknown",
+    }  # fmt: skip
+    (first, low), (second, high) = series.points
+    assert (low, high, second - first) == (MIB, 3 * MIB, 5)
+    assert abs(first - time.time_ns()) < 60 * 10**9
+    assert series.peak == (second, high)
 
 
 def test_counters_of_all_stages_are_told_together() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from gpumemprof.profile.model import Failure, ProcessInfo, Profile, Sample, Values
+from gpumemprof.profile.model import Failure, ProcessInfo, Profile, Sample, Series, Values
 from gpumemprof.stack.frames import Frame, FrameKind
 
 MIB = 1 << 20
@@ -65,6 +65,20 @@ STAGING = (
 )
 UNKNOWN = (native("cuMemAlloc_v2", "/usr/lib/libcuda.so.1"), Frame.note("unwind failed: no CFI"))
 
+HELD_OVER_TIME = Series(
+    labels=tuple(pair for pair in labels() if pair[0] != "call"),
+    points=(
+        (START + 1 * SECOND, 13 * GIB),
+        (START + 4 * SECOND, 61 * GIB + 96 * MIB),
+        (START + 79 * SECOND, 70 * GIB + 96 * MIB),
+        (START + 81 * SECOND, 61 * GIB + 96 * MIB),
+    ),
+)
+STAGED_OVER_TIME = Series(
+    labels=tuple(pair for pair in labels(kind="pinned_host") if pair[0] != "call"),
+    points=((START + 2 * SECOND, 2 * GIB),),
+)
+
 TRAINING = Profile(
     samples=(
         Sample(WEIGHTS, labels(), Values(291, 14 * GIB, 290, 13 * GIB, 13 * GIB)),
@@ -115,6 +129,7 @@ TRAINING = Profile(
         "kernel": "6.18.0",
         "loader": "libbpf",
     },
+    series=(HELD_OVER_TIME, STAGED_OVER_TIME),
 )
 """A training program: weights and a cache through PyTorch's allocator, gradients that came and
 went on a thread without Python, a stack that could not be unwound, pinned staging buffers."""
@@ -150,6 +165,12 @@ PROCESSES = st.builds(
 )
 
 
+POINTS = st.dictionaries(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), max_size=4).map(
+    lambda points: tuple(sorted(points.items()))
+)
+SERIES = st.builds(Series, LABELS, POINTS)
+
+
 @st.composite
 def profiles(draw: st.DrawFn) -> Profile:
     samples = draw(st.lists(SAMPLES, max_size=4))
@@ -175,4 +196,5 @@ def profiles(draw: st.DrawFn) -> Profile:
         failures=tuple(draw(st.lists(failures, max_size=2))),
         completeness=draw(st.dictionaries(TEXT, INT64, max_size=3)),
         about=draw(st.dictionaries(TEXT, TEXT, max_size=3)),
+        series=tuple(draw(st.lists(SERIES, max_size=2))),
     )

@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profile_examples import (
     GIB,
+    HELD_OVER_TIME,
     KV_CACHE,
     SECOND,
+    STAGED_OVER_TIME,
     START,
     TRAINING,
     WEIGHTS,
@@ -66,6 +68,10 @@ class TestMerge:
     def test_of_nothing_is_an_empty_profile(self):
         assert merge([]) == Profile((), 0, 0)
 
+    def test_memory_over_time_of_both_is_kept(self):
+        a, b = profile(series=(HELD_OVER_TIME,)), profile(series=(STAGED_OVER_TIME,))
+        assert merge([a, b]).series == (HELD_OVER_TIME, STAGED_OVER_TIME)
+
     @given(profiles(), profiles())
     def test_totals_are_the_sum_of_the_parts(self, a, b):
         assert merge([a, b]).total == a.total.plus(b.total)
@@ -85,7 +91,13 @@ class TestParts:
         other = replace(TRAINING.processes[0], pid=7)
         two = replace(TRAINING, processes=(*TRAINING.processes, other))
         assert of_process(two, 4242) == TRAINING
-        assert of_process(two, 7) == replace(TRAINING, samples=(), failures=(), processes=(other,))
+        nothing = replace(TRAINING, samples=(), failures=(), series=())
+        assert of_process(two, 7) == replace(nothing, processes=(other,))
+
+    def test_memory_over_time_is_of_the_same_kinds_as_the_samples(self):
+        assert gpu_only(TRAINING).series == (HELD_OVER_TIME,)
+        assert of_kinds(TRAINING, {"pinned_host"}).series == (STAGED_OVER_TIME,)
+        assert select(TRAINING, lambda _: False).series == TRAINING.series
 
     def test_live_memory_in_stacks_that_go_is_told_as_left_out(self):
         part = select(TRAINING, lambda sample: sample.stack == WEIGHTS)

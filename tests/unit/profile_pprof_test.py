@@ -16,13 +16,25 @@ from google.protobuf import descriptor_pb2
 from grpc_tools import protoc
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profile_examples import CONVERT, GIB, TRAINING, WEIGHTS, labels, native, profiles, python
+from profile_examples import (
+    CONVERT,
+    GIB,
+    MIB,
+    SECOND,
+    START,
+    TRAINING,
+    WEIGHTS,
+    labels,
+    native,
+    profiles,
+    python,
+)
 
 import gpumemprof.profile
 from gpumemprof.errors import GpumemprofError, UsageError
 from gpumemprof.profile import gzipped, pprof_pb2
 from gpumemprof.profile import pprof_read as reader
-from gpumemprof.profile.model import Profile, Sample, Values
+from gpumemprof.profile.model import Profile, Sample, Series, Values
 from gpumemprof.profile.pprof import decode, encode
 from gpumemprof.stack.frames import Frame, FrameKind
 
@@ -150,7 +162,8 @@ class TestComments:
 
     def test_lines_for_machines_begin_with_a_hash_which_viewers_hide(self):
         machine = [line for line in self.lines(TRAINING) if "{" in line]
-        assert len(machine) == 5  # format, completeness, about, one process, one failure
+        # format, completeness, about, one process, one failure, two series
+        assert len(machine) == 7
         assert all(line.startswith("#gpumemprof.") for line in machine)
 
     def test_people_are_told_when_pinned_host_memory_is_in_the_file(self):
@@ -183,6 +196,13 @@ class TestComments:
             f'#gpumemprof.completeness {{"events_lost": {2**63}}}',
             '#gpumemprof.about {"command": 1}',
             "#gpumemprof.about",
+            '#gpumemprof.series {"labels":[]}',
+            '#gpumemprof.series {"labels":[],"points":[1]}',
+            '#gpumemprof.series {"labels":[],"points":[1,1,0,1]}',
+            '#gpumemprof.series {"labels":[],"points":[1,1,1,-2]}',
+            '#gpumemprof.series {"labels":[],"points":[1,true]}',
+            f'#gpumemprof.series {{"labels":[],"points":[{2**63 - 1},1,1,1]}}',
+            f'#gpumemprof.series {{"labels":[],"points":[1,{2**63 - 1},1,1]}}',
         ],
     )
     def test_a_damaged_line_is_refused(self, line):
@@ -195,6 +215,20 @@ class TestComments:
         failure = replace(TRAINING.failures[0], live=((99, 1),))
         with pytest.raises(UsageError, match="failure"):
             decode(encode(replace(TRAINING, failures=(failure,))))
+
+    def test_a_file_without_memory_over_time_is_read(self):
+        message = message_of(TRAINING)
+        for at, text in enumerate(message.string_table):
+            if text.startswith("#gpumemprof.series"):
+                message.string_table[at] = "#gpumemprof.a_topic_that_is_not_known {}"
+        assert decode(message.SerializeToString()) == replace(TRAINING, series=())
+
+    def test_memory_over_time_takes_little_room(self):
+        points = tuple((START + n * SECOND + n, n % 7 * 2 * MIB) for n in range(1024))
+        series = Series(labels(), points)
+        many = replace(EMPTY, series=(series,) * 8)
+        assert decode(encode(many)) == many
+        assert len(encode(replace(EMPTY, series=(series,)))) < 8 * 1024
 
     def test_a_newer_format_is_refused_by_name(self):
         message = message_of(EMPTY)
