@@ -24,13 +24,14 @@ from gpumemprof.profile.merge import gpu_only
 from gpumemprof.profile.model import Profile
 from gpumemprof.profile.text import printable
 from gpumemprof.recorder import Recorder, RecorderOptions
-from gpumemprof.report import units
+from gpumemprof.report import html, units
 from gpumemprof.report.table import make_console, render
 
 FORMATS = {
     "pprof": "gpumemprof.pb.gz",
     "folded": "gpumemprof.folded",
     "speedscope": "gpumemprof.speedscope.json",
+    "html": "gpumemprof.html",
 }
 """Format → default file name."""
 
@@ -38,6 +39,7 @@ _ENCODERS: dict[str, Callable[[Profile], bytes]] = {
     "pprof": pprof.encode,
     "folded": lambda profile: folded.encode(gpu_only(profile)).encode(),
     "speedscope": lambda profile: speedscope.encode(gpu_only(profile), "gpumemprof").encode(),
+    "html": lambda profile: html.page(profile).encode(),
 }
 _LIVE_SECONDS = 0.5
 _SETTLE_SECONDS = 0.05

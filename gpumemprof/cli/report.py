@@ -13,10 +13,11 @@ import click
 from rich.console import Console
 
 from gpumemprof.cli.options import output_option
+from gpumemprof.errors import UsageError
 from gpumemprof.profile import files, folded, speedscope
 from gpumemprof.profile.merge import GPU_KINDS, PINNED_KIND, gpu_only, of_kinds
 from gpumemprof.profile.model import Profile
-from gpumemprof.report import json_report, table
+from gpumemprof.report import html, json_report, table
 from gpumemprof.report.functions import SORTS
 
 
@@ -48,11 +49,17 @@ def _json(profile: Profile, options: _Options) -> str:
     return json.dumps(json_report.report(profile, options.sort, options.limit), indent=2) + "\n"
 
 
+def _html(profile: Profile, options: _Options) -> str:
+    title = profile.about.get("command") or options.name
+    return html.page(profile, title, _type(profile, options))
+
+
 _FORMATS: dict[str, Callable[[Profile, _Options], str]] = {
     "table": _table,
     "folded": lambda profile, options: folded.encode(profile, _type(profile, options)),
     "speedscope": lambda profile, options: speedscope.encode(profile, options.name),
     "json": _json,
+    "html": _html,
 }
 _FLAME_GRAPHS = ("folded", "speedscope")
 
@@ -108,7 +115,8 @@ def _only(kind: str, profile: Profile) -> Profile:
     type=click.Choice(list(_FORMATS)),
     default="table",
     show_default=True,
-    help="Table for people, JSON for scripts, folded or speedscope for flame graphs.",
+    help="Table for people, HTML for a page with flame graphs in one file, JSON for scripts, "
+    "folded or speedscope for other viewers of flame graphs.",
 )
 @output_option
 def report(
@@ -127,6 +135,8 @@ def report(
     The table tells what was recorded and whether all of it, totals, processes, the functions that
     hold memory, and allocations that failed.
     """
+    if form == "html" and output == "-" and sys.stdout.isatty():
+        raise UsageError("a page is not for a terminal: give -o FILE")
     profile = files.load(file)
     profile = _only(kind or ("gpu" if form in _FLAME_GRAPHS else "all"), profile)
     options = _Options(Path(file).name, sort, by, limit, stacks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -12,10 +13,16 @@ from gpumemprof.cli.options import output_option
 from gpumemprof.cli.sizes import size
 from gpumemprof.errors import UsageError
 from gpumemprof.profile import files, pprof
+from gpumemprof.profile.model import Profile
+from gpumemprof.report import html
 from gpumemprof.snapshot import convert, read, render
 from gpumemprof.snapshot.summary import as_json, summarise
 
-_FORMATS = ("table", "json", "pprof")
+_FORMATS = ("table", "json", "pprof", "html")
+_PROFILES: dict[str, Callable[[Profile, str], bytes]] = {
+    "pprof": lambda profile, _name: pprof.encode(profile),
+    "html": lambda profile, name: html.page(profile, name).encode(),
+}
 _LIMIT = 10
 
 
@@ -39,7 +46,8 @@ _LIMIT = 10
     type=click.Choice(_FORMATS),
     default="table",
     show_default=True,
-    help="Table for people, JSON for scripts, pprof for 'gpumemprof report' and others.",
+    help="Table for people, JSON for scripts, HTML for a page with flame graphs, pprof for "
+    "'gpumemprof report' and others.",
 )
 @output_option
 def snapshot(file: str, *, request: int | None, limit: int | None, form: str, output: str) -> None:
@@ -48,10 +56,10 @@ def snapshot(file: str, *, request: int | None, limit: int | None, form: str, ou
     The file is read without running any code that it may hold, gzipped or not.
     """
     found = read.load(Path(file))
-    if form == "pprof":
+    if form in _PROFILES:
         if output == "-" and sys.stdout.isatty():
-            raise UsageError("a profile is not for a terminal: give -o FILE")
-        files.write_bytes(output, pprof.encode(convert.profile(found)))
+            raise UsageError(f"{form} is not for a terminal: give -o FILE")
+        files.write_bytes(output, _PROFILES[form](convert.profile(found), Path(file).name))
         return
     summary = summarise(found, request)
     if form == "json":

@@ -1,8 +1,8 @@
 """The report as one HTML file, and the viewer that others show profiles with.
 
-- ``page(profile, title)``: a whole file, which opens from disk, offline, without WebGL.
+- ``page(profile, title, view)``: a whole file, which opens from disk, offline, without WebGL.
 - ``diff_page(before, after, title)``: the same for what changed between two profiles.
-- ``data(profile, title)``, ``diff_data(before, after, title)``: what a page shows, as JSON.
+- ``data(profile, title, view)``, ``diff_data(before, after, title)``: what a page shows, as JSON.
 - ``assets()``: the viewer's script and style, for a server that has pages of its own.
 
 The viewer's only global is ``window.gpumemprof``: ``gpumemprof.show(data, element)`` draws data of

@@ -23,15 +23,16 @@ MAX_FAILURES = 100
 """Places at which allocations failed."""
 
 
-def data(profile: Profile, title: str = "") -> dict[str, Any]:
-    """``profile`` as the value that the viewer shows.
+def data(profile: Profile, title: str = "", view: str = "") -> dict[str, Any]:
+    """``profile`` as the value that the viewer shows, which opens with the sample type ``view``.
 
     Raises UsageError for negative values: a difference is shown by ``diff_data``."""
     profile = _bounded(profile)
     columns = Columns()
     for sample in profile.samples:
         columns.add(sample)
-    return _whole(profile, title, columns, compared=False)
+    whole = _whole(profile, title, columns, compared=False)
+    return whole | {"view": view} if view else whole
 
 
 def diff_data(before: Profile, after: Profile, title: str = "") -> dict[str, Any]:

@@ -26,21 +26,24 @@ _SCRIPTS = (
     "tree.js",
     "functions.js",
     "colours.js",
+    "tooltip.js",
     "flame.js",
     "table.js",
     "timeline.js",
     "failures.js",
     "controls.js",
+    "sections.js",
     "show.js",
 )
 """In the order in which they are put together: one function, no modules, no build step."""
 
 
-def page(profile: Profile, title: str = "") -> str:
+def page(profile: Profile, title: str = "", view: str = "") -> str:
     """The report of ``profile`` as one HTML file.
 
-    Raises UsageError for negative values."""
-    return _document(data(profile, title))
+    ``title``: by default the recorded command; ``view``: the sample type it opens with, by default
+    what is held. Raises UsageError for negative values."""
+    return _document(data(profile, title, view))
 
 
 def diff_page(before: Profile, after: Profile, title: str = "") -> str:

@@ -1,0 +1,175 @@
+// Memory over time: step lines, one for each series, with marks where allocations failed.
+
+const TIMELINE_HEIGHT = 150;
+const TIMELINE_COLOURS = [
+  [0, 114, 178], [230, 159, 0], [0, 158, 115], [204, 121, 167], [86, 180, 233], [213, 94, 0],
+  [150, 150, 150],
+];
+const DASHES = [[], [6, 3], [2, 2], [8, 3, 2, 3]];
+const FAILED = [213, 94, 0];
+const MARGIN = { left: 64, right: 12, top: 14, bottom: 20 };
+
+class Timeline {
+  /** `data`: as in the data of a page. */
+  constructor(data) {
+    this.data = data;
+    this.shown = data.series.map(() => true);
+    this.canvas = el('canvas', {
+      role: 'img',
+      'aria-label': this._words(),
+      on: {
+        mousemove: (event) => this._hover(event),
+        mouseleave: () => {
+          this.at = null;
+          this.tooltip.hide();
+          this.redraw();
+        },
+      },
+    });
+    this.at = null;
+    this.tooltip = new Tooltip();
+    this.redraw = onceAFrame(() => this._draw());
+    this.element = el('div', { class: 'timeline' }, [this.canvas, this._legend()]);
+    new ResizeObserver(() => this.redraw()).observe(this.element);
+  }
+
+  _words() {
+    const peaks = this.data.series.map((one) => `${one.name}: at most ${size(Math.max(0, ...one.values))}`);
+    const failed = this.data.marks.length ? `; ${number(this.data.marks.length, 'failed allocation')}` : '';
+    return `Memory over ${duration(this.data.duration)}; ${peaks.join(', ')}${failed}`;
+  }
+
+  _legend() {
+    return el('ul', { class: 'legend' }, this.data.series.map((one, at) => {
+      const line = el('span', { class: `line dash${Math.floor(at / TIMELINE_COLOURS.length) % 4}` });
+      line.style.borderColor = css(TIMELINE_COLOURS[at % TIMELINE_COLOURS.length]);
+      const button = el('button', {
+        type: 'button',
+        'aria-pressed': 'true',
+        on: {
+          click: () => {
+            this.shown[at] = !this.shown[at];
+            button.setAttribute('aria-pressed', String(this.shown[at]));
+            this.redraw();
+          },
+        },
+      }, [line, one.name]);
+      return el('li', {}, [button]);
+    }));
+  }
+
+  get _series() {
+    return this.data.series.map((one, at) => [one, at]).filter(([, at]) => this.shown[at]);
+  }
+
+  _draw() {
+    const width = this.element.clientWidth;
+    const context = width && prepared(this.canvas, width, TIMELINE_HEIGHT);
+    if (!context) return;
+    const ink = getComputedStyle(this.canvas).color;
+    const inner = { width: width - MARGIN.left - MARGIN.right, height: TIMELINE_HEIGHT - MARGIN.top - MARGIN.bottom };
+    const most = this._series.reduce((max, [one]) => one.values.reduce((a, b) => Math.max(a, b), max), 1);
+    const [top, step] = niceScale(most);
+    this.x = (time) => MARGIN.left + (inner.width * time) / Math.max(this.data.duration, 1);
+    this.y = (bytes) => MARGIN.top + inner.height * (1 - bytes / top);
+    context.font = '11px system-ui, sans-serif';
+    context.fillStyle = context.strokeStyle = ink;
+    context.textBaseline = 'middle';
+    context.textAlign = 'right';
+    for (let bytes = 0; bytes <= top; bytes += step) {
+      context.globalAlpha = 0.15;
+      context.fillRect(MARGIN.left, Math.round(this.y(bytes)), inner.width, 1);
+      context.globalAlpha = 0.75;
+      context.fillText(bytes ? size(bytes) : '0', MARGIN.left - 8, this.y(bytes));
+    }
+    context.textBaseline = 'alphabetic';
+    const ticks = Math.max(2, Math.min(6, Math.floor(inner.width / 110)));
+    for (let tick = 0; tick <= ticks; tick += 1) {
+      const time = (this.data.duration * tick) / ticks;
+      context.textAlign = tick === 0 ? 'left' : tick === ticks ? 'right' : 'center';
+      context.fillText(tick ? duration(time) : '0', this.x(time), TIMELINE_HEIGHT - 4);
+    }
+    context.globalAlpha = 1;
+    for (const [one, at] of this._series) this._drawSeries(context, one, at);
+    context.setLineDash([]);
+    for (const mark of this.data.marks) this._drawMark(context, mark, inner.height);
+    if (this.at !== null) {
+      context.globalAlpha = 0.6;
+      context.fillStyle = ink;
+      context.fillRect(this.x(this.at), MARGIN.top, 1, inner.height);
+    }
+  }
+
+  _drawSeries(context, one, at) {
+    const rgb = TIMELINE_COLOURS[at % TIMELINE_COLOURS.length];
+    context.strokeStyle = css(rgb);
+    context.lineWidth = 1.8;
+    context.setLineDash(DASHES[Math.floor(at / TIMELINE_COLOURS.length) % DASHES.length]);
+    context.beginPath();
+    let last = 0;
+    one.times.forEach((time, index) => {
+      if (index) context.lineTo(this.x(time), this.y(last));
+      else context.moveTo(this.x(time), this.y(one.values[0]));
+      last = one.values[index];
+      context.lineTo(this.x(time), this.y(last));
+    });
+    if (one.times.length) context.lineTo(this.x(this.data.duration), this.y(last));
+    context.stroke();
+    if (this._series.length === 1) {
+      context.lineTo(this.x(this.data.duration), this.y(0));
+      context.lineTo(this.x(one.times[0]), this.y(0));
+      context.globalAlpha = 0.14;
+      context.fillStyle = css(rgb);
+      context.fill();
+      context.globalAlpha = 1;
+    }
+  }
+
+  _drawMark(context, mark, height) {
+    const x = this.x(mark.time);
+    context.fillStyle = css(FAILED);
+    context.fillRect(x - 0.75, MARGIN.top, 1.5, height);
+    context.beginPath();
+    context.moveTo(x - 6, 2);
+    context.lineTo(x + 6, 2);
+    context.lineTo(x, MARGIN.top);
+    context.fill();
+  }
+
+  _hover(event) {
+    if (!this.x) return;
+    const area = this.canvas.getBoundingClientRect();
+    const inner = area.width - MARGIN.left - MARGIN.right;
+    const part = Math.min(Math.max((event.clientX - area.left - MARGIN.left) / inner, 0), 1);
+    this.at = part * this.data.duration;
+    const marks = this.data.marks.filter((mark) => Math.abs(this.x(mark.time) - this.x(this.at)) < 6);
+    const rows = this._series.map(([one]) => {
+      const bytes = valueAt(one, this.at);
+      return [one.name, size(bytes), exact(bytes)];
+    });
+    this.tooltip.show(event, [
+      el('div', { class: 'where', text: `${duration(this.at)} after the start` }),
+      ...marks.slice(0, 3).map((mark) => el('div', { class: 'failed', text: mark.text })),
+      sizesTable(rows),
+    ]);
+    this.redraw();
+  }
+}
+
+/** The value of a series at a time: that of its last point up to then. */
+function valueAt(one, time) {
+  let [low, high] = [0, one.times.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (one.times[middle] <= time) low = middle + 1;
+    else high = middle;
+  }
+  return low ? one.values[low - 1] : 0;
+}
+
+/** [top, step] of an axis in round binary sizes that reaches `most`. */
+function niceScale(most) {
+  let step = 1;
+  while (step * 4 < most) step *= 2;
+  return [Math.ceil(most / step) * step, step];
+}
