@@ -12,21 +12,25 @@ class Trust:
     ``allow_fuse``: files on FUSE are opened; their server may delay every read for ever.
     ``patience``: seconds that one look at a process's files or memory may take before it is given
     up, None: for ever (and without a thread of its own for it). ``stacks``,
-    ``stacks_per_process``: different stacks that are held at a time. ``files_per_process``: code
-    files opened for one process. ``libraries``, ``libraries_per_process``: files that are probed.
-    ``share``: processor time, as a share of one core, that the stacks of one process may take once
-    ``burst`` seconds were spent on them; None: any.
+    ``stacks_per_process``: different stacks that are held at a time. ``bytes_per_process``: of the
+    names in them. ``python_cache``: bytes of code objects of one process that are remembered.
+    ``files_per_process``: code files opened for one process. ``libraries``,
+    ``libraries_per_process``: files that are probed. ``share``: processor time, as a share of one
+    core, that the stacks of one process may take once ``burst`` seconds were spent on them; None:
+    any.
     """
 
     allow_fuse: bool = True
     patience: float | None = None
     stacks: int = 1 << 20
     stacks_per_process: int = 1 << 20
+    bytes_per_process: int = 1 << 30
+    python_cache: int = 8 << 20
     files_per_process: int = 4096
     libraries: int = 1 << 15
     libraries_per_process: int = 1 << 15
     share: float | None = None
-    burst: float = 20.0
+    burst: float = 5.0
 
 
 OWN = Trust()
@@ -37,6 +41,8 @@ TENANTS = Trust(
     patience=3.0,
     stacks=1 << 16,
     stacks_per_process=1 << 14,
+    bytes_per_process=16 << 20,
+    python_cache=2 << 20,
     files_per_process=512,
     libraries=1024,
     libraries_per_process=16,

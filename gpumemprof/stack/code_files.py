@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
@@ -21,8 +22,8 @@ from gpumemprof.stack.debug_files import find_debug_files
 from gpumemprof.stack.perf_map import PerfMap
 from gpumemprof.stack.steps import Step, UnwindEnd, compile_row
 
-MAX_STEPS = 200_000
-"""Steps remembered for one file."""
+MAX_STEPS = 1 << 17
+"""Steps remembered for all files, about 300 bytes each; beyond it all are forgotten."""
 MAX_FILES = 16_384
 """Code files of all processes that are known at a time."""
 TOO_MANY = "[more code files than are opened]"
@@ -60,6 +61,8 @@ class CodeFile:
         self.perf_map = perf_map
         self.users = 0
         self.patience = patience or Patience()
+        self.on_step: Callable[[], object] = lambda: None
+        """Called before a step is remembered."""
         self._steps: dict[int, Step] = {}
 
     @cached_property
@@ -94,8 +97,7 @@ class CodeFile:
         step = self._steps.get(lookup)
         if step is None:
             step = self._made(vaddr, lookup)
-            if len(self._steps) >= MAX_STEPS:
-                self._steps.clear()
+            self.on_step()
             self._steps[lookup] = step
         return step
 
@@ -133,6 +135,10 @@ class CodeFile:
         """The last part of the path."""
         return self.path.rpartition("/")[2]
 
+    def forget_steps(self) -> None:
+        """They are read again when they are asked for."""
+        self._steps.clear()
+
     def close(self) -> None:
         """Close what is open; its name remains."""
         for elf in (self.elf, *self.debug):
@@ -163,6 +169,7 @@ class FileCache:
         self._by_key: dict[FileKey, CodeFile] = {}
         self._unused: OrderedDict[int, FileKey | None] = OrderedDict()
         self._next_id = 1
+        self._steps_made = 0
         self.closed = 0
         """Files closed because of the limit."""
 
@@ -245,12 +252,20 @@ class FileCache:
             self._next_id, path, elf,
             problem=problem, debug=debug, perf_map=perf_map, patience=self.patience,
         )  # fmt: skip
+        file.on_step = self._count_step
         self._next_id += 1
         self._by_id[file.id] = file
         if key is not None:
             self._by_key[key] = file
         self._unused[file.id] = key
         return self._used(file)
+
+    def _count_step(self) -> None:
+        self._steps_made += 1
+        if self._steps_made > MAX_STEPS:
+            self._steps_made = 1
+            for file in self._by_id.values():
+                file.forget_steps()
 
     def _used(self, file: CodeFile) -> CodeFile:
         file.users += 1

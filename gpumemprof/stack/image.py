@@ -15,8 +15,8 @@ from gpumemprof.stack.code_files import CodeFile, FileCache
 from gpumemprof.stack.perf_map import PerfMap
 from gpumemprof.stack.steps import Step, UnwindEnd
 
-MAX_REMEMBERED = 65_536
-"""Addresses whose place is remembered."""
+MAX_REMEMBERED = 16_384
+"""Addresses of one process whose place, and whose step, is remembered."""
 VDSO = "[vdso]"
 _ROOT = Step.stop(UnwindEnd.ROOT)
 

@@ -7,23 +7,25 @@ looked up only when frames are asked for, off the path of the events.
 
 from __future__ import annotations
 
-import contextlib
 import logging
+from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 from gpumemprof.errors import GpumemprofError, ProcessGone
 from gpumemprof.probe.events import PythonState, StackEvent
 from gpumemprof.process.identity import ProcessId
 from gpumemprof.process.maps import Maps
-from gpumemprof.process.pace import Pace
+from gpumemprof.process.patience import NoAnswerError, Patience
+from gpumemprof.process.trust import OWN, Trust
 from gpumemprof.stack.frames import Frame, Stack
+from gpumemprof.stack.holding import Holding
 from gpumemprof.stack.merge import FrameMode, NativeFrame, merge
-from gpumemprof.stack.python.frames import PythonFrames, Run, unpack
+from gpumemprof.stack.python.frames import Run, unpack
 from gpumemprof.stack.python.interpreter import Interpreter, InterpreterFinder
 from gpumemprof.stack.python.memory import CopiedMemory, ProcessMemory
 from gpumemprof.stack.symbols import Symbolizer
+from gpumemprof.stack.tracked import RawStack, RefreshOnMiss, Tracked, python_counts
 from gpumemprof.stack.unwind import (
     FileCache,
     ProcessImage,
@@ -35,87 +37,44 @@ from gpumemprof.stack.unwind import (
 
 log = logging.getLogger(__name__)
 
-_MAX_SEEN = 1 << 16
-_MAX_STACKS = 1 << 20
-"""Distinct stacks that are kept; more are told as one note."""
+_MAX_SEEN = 1 << 14
+_FULL = "too many different stacks"
+_THROTTLED = "stack not taken: those of the process take too long"
 
 
-@dataclass(slots=True)
-class _RawStack:
-    """A stack before it has symbols. ``places``: (code file id, address in it), leaf first."""
-
-    places: tuple[tuple[int, int], ...]
-    pcs: tuple[int, ...]
-    evaluates: tuple[bool, ...]
-    runs: tuple[Run, ...]
-    interpreter: str
-    notes: tuple[Frame, ...]
-
-
-@dataclass(slots=True)
-class _Tracked:
-    """What is known of one process."""
-
-    image: ProcessImage
-    unwinder: Unwinder
-    interpreter: Interpreter | None = None
-    python: PythonFrames | None = None
-    memory: ProcessMemory | CopiedMemory | None = None
-    python_seen: set[int] = field(default_factory=set)
-    """Hashes of Python stacks whose code objects were read."""
-    problem: str = ""
-    """Why its interpreter cannot be read, the last time it was tried: a process that is just
-    calling exec or ending is tried in vain, and it does not matter."""
-    known: dict[tuple[object, ...], int] = field(default_factory=dict)
-
-    def runs(
-        self, interpreter: Interpreter, memory: ProcessMemory | CopiedMemory
-    ) -> Mapping[str, int]:
-        """The process runs Python. Returns what the kernel is to be told of it."""
-        self.interpreter, self.memory = interpreter, memory
-        self.python = PythonFrames(
-            memory, interpreter.layout, interpreter.code_type, interpreter.none
-        )
-        return asdict(interpreter.target)
-
-
-class _RefreshOnMiss:
-    """Reads the mappings again when an address is in none, since libraries are loaded at any
-    time; not more often than it may help."""
-
-    def __init__(self) -> None:
-        self._pace = Pace()
-
-    def __call__(self, image: ProcessImage) -> None:
-        if self._pace.ready:
-            # If the process ended, what is known stays.
-            with self._pace, contextlib.suppress(GpumemprofError):
-                image.refresh()
-
-
-def _native_frames(raw: _RawStack, frames: list[Frame]) -> Iterator[NativeFrame]:
+def _native_frames(raw: RawStack, frames: list[Frame]) -> Iterator[NativeFrame]:
     evaluates = raw.evaluates or (False,) * len(frames)
     for frame, loop in zip(frames, evaluates, strict=True):
         inside = bool(raw.interpreter) and frame.module == raw.interpreter
         yield NativeFrame(frame, evaluates=loop, interpreter=inside)
 
 
-def _python_counts(tracked: _Tracked) -> dict[str, int]:
-    if tracked.python is None:
-        return {}
-    return {f"python_{name}": number for name, number in asdict(tracked.python.counts).items()}
-
-
 class StackResolver:
-    """Stacks of all processes. Ids are never reused; 0 is the stack of nothing."""
+    """Stacks of all processes. Ids are never reused; 0 is the stack of nothing.
 
-    def __init__(self, mode: FrameMode = FrameMode.MIXED, *, full_names: bool = False) -> None:
+    What is known of a process's code is let go with ``forget``, when it ended; its stacks with
+    ``drop``, when they were told for the last time. So memory does not grow with the number of
+    processes that there ever were.
+    """
+
+    def __init__(
+        self,
+        mode: FrameMode = FrameMode.MIXED,
+        *,
+        full_names: bool = False,
+        trust: Trust = OWN,
+    ) -> None:
         self._mode = mode
-        self._files = FileCache()
+        self._trust = trust
+        self._patience = Patience(trust.patience)
+        self._files = FileCache(trust=trust, patience=self._patience)
         self._symbolizer = Symbolizer(self._files, full_names=full_names)
-        self._finder = InterpreterFinder()
-        self._tracked: dict[ProcessId, _Tracked] = {}
-        self._raw: dict[int, _RawStack] = {}
+        self._finder = InterpreterFinder(allow_fuse=trust.allow_fuse)
+        self._tracked: dict[ProcessId, Tracked] = {}
+        self._holdings: dict[ProcessId, Holding] = {}
+        """Of the processes that are tracked, and of ended ones whose stacks were not dropped."""
+        self._raw: dict[int, RawStack] = {}
+        """Stacks without names yet; they move to ``_resolved`` when these are asked for."""
         self._resolved: dict[int, Stack] = {0: ()}
         self._notes: dict[str, int] = {}
         self._next = 1
@@ -126,10 +85,15 @@ class StackResolver:
         to end are known."""
         tracked = self._tracked.get(process)
         if tracked is None:
-            image = ProcessImage(process.pid, self._files, maps=maps, on_miss=_RefreshOnMiss())
-            tracked = self._tracked[process] = _Tracked(image, Unwinder(image))
+            self._track(process, maps)
         else:
             tracked.image.refresh(maps)
+
+    def _track(self, process: ProcessId, maps: Maps) -> Tracked:
+        image = ProcessImage(process.pid, self._files, maps=maps, on_miss=RefreshOnMiss())
+        holding = self._holdings.setdefault(process, Holding(self._trust))
+        tracked = self._tracked[process] = Tracked(image, Unwinder(image), holding)
+        return tracked
 
     def find_interpreter(self, process: ProcessId, maps: Maps) -> Mapping[str, int] | None:
         """Look for the interpreter of a process that was seen. Returns what the kernel is to be
@@ -138,7 +102,8 @@ class StackResolver:
         if tracked.interpreter is not None:
             return None
         try:
-            found = self._finder.find(process.pid, maps)
+            # Not to be looked for again if its files or memory do not answer.
+            found = None if tracked.silent else self._patience(lambda: self._find(process, maps))
             if found is None:
                 return None
             memory = ProcessMemory(process.pid)
@@ -146,21 +111,41 @@ class StackResolver:
             return None
         except GpumemprofError as error:
             tracked.problem = str(error)
+            tracked.silent = isinstance(error, NoAnswerError)
             return None
         tracked.problem = ""
-        return tracked.runs(found, memory)
+        return tracked.runs(found, memory, self._trust.python_cache)
+
+    def _find(self, process: ProcessId, maps: Maps) -> Interpreter | None:
+        return self._finder.find(process.pid, maps)
 
     def read_python(self, event: StackEvent, process: ProcessId) -> None:
         """Read the code objects of a captured stack; naming it later then needs no process."""
         tracked = self._tracked.get(process)
-        if tracked is None or tracked.python is None or not event.python_frames:
+        if tracked is None or not event.python_frames or tracked.holding.budget.exhausted:
+            return
+        python = tracked.python
+        if python is None:
             return
         seen = hash(event.python_frames)
         if seen not in tracked.python_seen:
             if len(tracked.python_seen) >= _MAX_SEEN:
                 tracked.python_seen.clear()
             tracked.python_seen.add(seen)
-            tracked.python.read(unpack(event.python_frames))
+            frames = unpack(event.python_frames)
+            try:
+                with tracked.holding.budget:
+                    self._patience(lambda: python.read(frames))
+            except NoAnswerError as error:
+                self._memory_is_silent(process, tracked, error)
+
+    def _memory_is_silent(self, process: ProcessId, tracked: Tracked, error: Exception) -> None:
+        """Its memory is a file that does not answer: its Python frames are not read any more."""
+        self._patience.keep((tracked.python, tracked.memory))
+        tracked.python = tracked.memory = None
+        tracked.silent = True
+        self._counts["python_unsupported"] += 1
+        log.warning("process %d: its memory cannot be read: %s", process.pid, error)
 
     def forked(self, parent: ProcessId, child: ProcessId) -> Mapping[str, int] | None:
         """``child`` began as a copy of ``parent``: what is known of one holds for the other, also
@@ -168,21 +153,54 @@ class StackResolver:
         original = self._tracked.get(parent)
         if original is None or child in self._tracked:
             return None
-        image = ProcessImage(
-            child.pid, self._files, maps=original.image.maps, on_miss=_RefreshOnMiss()
-        )
-        tracked = self._tracked[child] = _Tracked(image, Unwinder(image))
+        tracked = self._track(child, original.image.maps)
+        tracked.silent = original.silent
         found = original.interpreter
-        if found is None:
+        if found is None or tracked.silent:
             return None
-        return tracked.runs(found, CopiedMemory(child.pid, parent.pid))
+        memory = CopiedMemory(child.pid, parent.pid)
+        return tracked.runs(found, memory, self._trust.python_cache)
+
+    def drop(self, process: ProcessId) -> None:
+        """Let go of all stacks of a process: its last profile was made. Their ids are unknown from
+        then on. One that goes on is to be seen anew."""
+        self.forget(process)
+        holding = self._holdings.pop(process, None)
+        if holding is not None:
+            self._let_go(holding.ids)
+
+    def keep_only(self, process: ProcessId, used: Container[int]) -> None:
+        """Let go of the stacks of a process that are not in ``used``: of one that runs for months
+        and makes ever new ones. They get another id when they come again."""
+        holding = self._holdings.get(process)
+        if holding is None:
+            return
+        kept = array("Q", [number for number in holding.ids if number in used])
+        self._let_go(array("Q", [number for number in holding.ids if number not in used]))
+        holding.keep(kept, [self._resolved.get(n) or self._runs_of(n) for n in kept])
+        tracked = self._tracked.get(process)
+        if tracked is not None:
+            tracked.known = {key: n for key, n in tracked.known.items() if n in used}
+
+    def _runs_of(self, number: int) -> Stack:
+        return tuple(frame for run in self._raw[number].runs for frame in run)
+
+    def _let_go(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self._raw.pop(number, None)
+            self._resolved.pop(number, None)
+
+    @property
+    def held(self) -> int:
+        """Stacks that are kept."""
+        return len(self._raw) + len(self._resolved)
 
     def forget(self, process: ProcessId) -> None:
-        """The process ended; its stacks stay."""
+        """The process ended; its stacks stay until ``drop``."""
         tracked = self._tracked.pop(process, None)
         if tracked is None:
             return
-        self._counts.update(_python_counts(tracked))
+        self._counts.update(python_counts(tracked))
         tracked.image.close()
         if tracked.memory is not None:
             tracked.memory.close()
@@ -200,6 +218,14 @@ class StackResolver:
         tracked = self._tracked.get(process)
         if tracked is None:
             return self.note("process not found")
+        budget = tracked.holding.budget
+        if budget.exhausted:
+            self._counts["stacks_throttled"] += 1
+            return self.note(_THROTTLED)
+        with budget:
+            return self._interned(event, process, tracked)
+
+    def _interned(self, event: StackEvent, process: ProcessId, tracked: Tracked) -> int:
         unwound = tracked.unwinder.unwind(Registers(*event.registers), event.window)
         key = (
             tracked.image.generation,
@@ -211,43 +237,56 @@ class StackResolver:
         known = tracked.known.get(key)
         if known is not None:
             return known
-        if len(self._raw) >= _MAX_STACKS:
+        if tracked.holding.full or self.held >= self._trust.stacks:
             self._counts["stacks_full"] += 1
-            return self.note("too many different stacks")
+            return self.note(_FULL)
         if tracked.problem and not tracked.known:
             self._counts["python_unsupported"] += 1
             log.warning(
                 "process %d: its Python frames cannot be read: %r", process.pid, tracked.problem
             )
+        frozen = self._freeze(process, tracked, event, unwound)
         number = tracked.known[key] = self._new_id()
-        self._raw[number] = self._freeze(tracked, event, unwound)
+        self._raw[number] = frozen
+        tracked.holding.ids.append(number)
         return number
 
     def _new_id(self) -> int:
         number, self._next = self._next, self._next + 1
         return number
 
-    def _freeze(self, tracked: _Tracked, event: StackEvent, unwound: Unwound) -> _RawStack:
-        places = tuple(tracked.image.locate(pc) or (0, pc) for pc in unwound.lookups)
-        runs: tuple[Run, ...] = ()
-        interpreter = tracked.interpreter
-        if tracked.python is not None and event.python_frames:
-            runs = tuple(
-                tracked.python.resolve(
+    def _runs(self, process: ProcessId, tracked: Tracked, event: StackEvent) -> tuple[Run, ...]:
+        python = tracked.python
+        if python is None or not event.python_frames:
+            return ()
+        try:
+            runs = self._patience(
+                lambda: python.resolve(
                     unpack(event.python_frames),
                     truncated=event.python_state == PythonState.TRUNCATED,
                     unreadable=event.python_state == PythonState.UNREADABLE,
                 )
             )
+        except NoAnswerError as error:
+            self._memory_is_silent(process, tracked, error)
+            return ()
+        return tuple(map(tracked.holding.shared, runs))
+
+    def _freeze(
+        self, process: ProcessId, tracked: Tracked, event: StackEvent, unwound: Unwound
+    ) -> RawStack:
+        places = tuple(tracked.image.locate(pc) or (0, pc) for pc in unwound.lookups)
+        runs = self._runs(process, tracked, event)
+        interpreter = tracked.interpreter
         evaluates: tuple[bool, ...] = ()
         if interpreter is not None:
             evaluates = tuple(interpreter.evaluates(pc) for pc in unwound.lookups)
             if event.python_state == PythonState.NOT_PYTHON and any(evaluates):
                 # Captured in the moment between the start of the interpreter and our finding it.
                 self._counts["python_found_late"] += 1
-        return _RawStack(
+        return RawStack(
+            tracked.holding,
             places,
-            unwound.lookups,
             evaluates,
             runs,
             interpreter.module if interpreter is not None else "",
@@ -265,19 +304,25 @@ class StackResolver:
         return [Frame.note(f"unwind failed: {unwound.end.value}{detail}")]
 
     def resolve(self, number: int) -> Stack:
-        """The frames of an id. Raises KeyError for an id that was never given out."""
+        """The frames of an id. Raises KeyError for an id that was never given out or was let go."""
         known = self._resolved.get(number)
         if known is not None:
             return known
         raw = self._raw[number]
-        native = self._symbolizer.frames(raw.places)
+        holding = raw.holding
+        look_up = self._symbolizer.frames
+        if holding.budget.exhausted or holding.names_full:
+            look_up = self._symbolizer.unnamed
+        with holding.budget:
+            native = look_up(raw.places)
         merged = merge(
             [*_native_frames(raw, native), *map(NativeFrame, raw.notes)],
             raw.runs,
             self._mode,
         )
-        self._resolved[number] = merged
-        return merged
+        del self._raw[number]
+        found = self._resolved[number] = holding.shared(merged)
+        return found
 
     def resolve_all(self, numbers: Iterable[int]) -> None:
         """Resolve these ids, those that were given out here."""
@@ -289,10 +334,10 @@ class StackResolver:
         """What could not be resolved, by name."""
         totals = Counter(self._counts)
         for tracked in self._tracked.values():
-            totals.update(_python_counts(tracked))
+            totals.update(python_counts(tracked))
         names = (
             "unwind_failed", "stacks_truncated", "python_unsupported", "python_found_late",
-            "stacks_full",
+            "stacks_full", "stacks_throttled",
             "python_not_code", "python_reused", "python_unreadable", "python_lines_unknown",
         )  # fmt: skip
         return {**{name: totals[name] for name in names}, **self._symbolizer.counters()}
@@ -301,3 +346,4 @@ class StackResolver:
         """Let go of every process and file."""
         for process in list(self._tracked):
             self.forget(process)
+        self._patience.close()

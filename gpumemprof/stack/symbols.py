@@ -15,8 +15,11 @@ from gpumemprof.stack.frames import Frame
 from gpumemprof.stack.image import ProcessImage
 from gpumemprof.stack.symbol_index import Candidate, SymbolIndex, best
 
-MAX_FRAMES = 100_000
+MAX_FRAMES = 65_536
 """Places whose frame is remembered."""
+MAX_NAME = 1024
+MAX_FULL_NAME = 8192
+"""Characters of a name that are kept; names of real functions are shorter."""
 MAX_INDEXES = 64
 MAX_INDEX_BYTES = 32 << 20
 """Files whose symbol index is held, and its memory: 2 MB for one of libtorch's size."""
@@ -95,7 +98,7 @@ class Symbolizer:
         results = []
         for address in addresses:
             if address in names:
-                frame = Frame(demangle(names[address], short=not self._full_names))
+                frame = Frame(self._named(names[address]))
                 self._remember((file.id, address), frame)
             else:
                 self._counts["frames_without_symbol"] += 1
@@ -114,8 +117,24 @@ class Symbolizer:
         if symbol is None:
             self._counts["frames_without_symbol"] += 1
             return Frame(f"{file.name}+{address:#x}", module=file.path)
-        name = symbol.name.decode("utf-8", "replace")
-        return Frame(demangle(name, short=not self._full_names), module=file.path)
+        return Frame(self._named(symbol.name.decode("utf-8", "replace")), module=file.path)
+
+    def _named(self, symbol: str) -> str:
+        # What is long is not remembered: 16,384 of them would be much.
+        read = demangle if len(symbol) <= MAX_NAME else demangle.__wrapped__
+        name = read(symbol, short=not self._full_names)
+        most = MAX_FULL_NAME if self._full_names else MAX_NAME
+        return name if len(name) <= most else f"{name[: most - 1]}…"
+
+    def unnamed(self, places: Sequence[tuple[int, int]]) -> list[Frame]:
+        """The frames of places without looking up symbols, as if there were none."""
+        self._counts["frames_without_symbol"] += len(places)
+        found = []
+        for number, address in places:
+            file = self._files.get(number)
+            name = file.name if file is not None else ""
+            found.append(Frame(f"{name}+{address:#x}", module=file.path if file else ""))
+        return found
 
     def _candidates(self, file: CodeFile, index: SymbolIndex, address: int) -> list[Candidate]:
         try:

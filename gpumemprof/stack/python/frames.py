@@ -97,13 +97,22 @@ def runs(frames: Sequence[RawFrame], layout: Layout) -> list[list[RawFrame]]:
 class PythonFrames:
     """Names the Python frames of one process. Not for use by several threads at once."""
 
-    def __init__(self, memory: Memory, layout: Layout, code_type: int = 0, none: int = 0) -> None:
-        """``code_type``, ``none``: addresses of ``PyCode_Type`` and of None, 0 if not known."""
+    def __init__(
+        self,
+        memory: Memory,
+        layout: Layout,
+        code_type: int = 0,
+        none: int = 0,
+        *,
+        code_bytes: int = CACHED_CODE_BYTES,
+    ) -> None:
+        """``code_type``, ``none``: addresses of ``PyCode_Type`` and of None, 0 if not known.
+        ``code_bytes``: of code objects that are remembered."""
         self.counts = Counts()
         self._layout = layout
         self._none = none
         self._reader = CodeReader(memory, layout, code_type)
-        self._codes: Lru[tuple[int, int], Code] = Lru(CACHED_CODE_BYTES)
+        self._codes: Lru[tuple[int, int], Code] = Lru(code_bytes)
         self._frames: Lru[tuple[int, int, int], Frame] = Lru(CACHED_FRAMES)
         self._left = 0  # of MAX_DECODED, for the stack at hand
 

@@ -71,9 +71,7 @@ class InterpreterFinder:
         for mapping in _candidates(maps):
             with contextlib.ExitStack() as stack:
                 try:
-                    elf = stack.enter_context(
-                        opened(pid, mapping, allow_fuse=self._allow_fuse)
-                    )
+                    elf = stack.enter_context(opened(pid, mapping, allow_fuse=self._allow_fuse))
                 except RemoteDataError:
                     continue  # not ELF, or gone: another mapping may hold the interpreter
                 file = self._describe(elf, mapping)

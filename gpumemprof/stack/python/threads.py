@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import posixpath
 import re
 import struct
+from contextlib import suppress
 from typing import NamedTuple
 
 from gpumemprof.errors import RemoteDataError
@@ -78,12 +78,18 @@ def find_loader(pid: int, maps: Maps, *, allow_fuse: bool = True) -> Loader:
     """glibc's dynamic linker in a process; what is not found is 0."""
     debug = tls_offset = 0
     for mapping in _named(maps, _LOADER):
-        with contextlib.suppress(RemoteDataError), opened(pid, mapping, allow_fuse=allow_fuse) as elf:
+        with (
+            suppress(RemoteDataError),
+            opened(pid, mapping, allow_fuse=allow_fuse) as elf,
+        ):
             symbol = symbols.find(elf, (_R_DEBUG,)).get(_R_DEBUG)
             if symbol is not None:
                 debug = load_bias(elf, mapping) + symbol.vaddr
     for mapping in _named(maps, _LIBC):
-        with contextlib.suppress(RemoteDataError), opened(pid, mapping, allow_fuse=allow_fuse) as elf:
+        with (
+            suppress(RemoteDataError),
+            opened(pid, mapping, allow_fuse=allow_fuse) as elf,
+        ):
             field = _described(elf, _LINK_MAP_TLS_OFFSET)
             if field is not None and field.bits == 64 and field.offset < _MAX_STRUCT:
                 tls_offset = field.offset
