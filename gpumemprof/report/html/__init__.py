@@ -8,6 +8,9 @@
 The viewer's only global is ``window.gpumemprof``: ``gpumemprof.show(data, element)`` draws data of
 the shape below into an element (by default the ``main`` of the page), in place of what it held.
 
+``gpumemprof.timeline({duration, series: [{name, times, values}], marks: [{time, text}]})`` gives an
+element with step lines over time alone, in microseconds and bytes.
+
 Shape of the data
 -----------------
 JSON without floats but where said; columns rather than rows, because there may be 20,000 stacks.
@@ -44,9 +47,10 @@ puts text into the page as text, never as markup. Numbers beyond 2**53 lose thei
                   (how often), when, requested, free, total (bytes or null), in_use, node (of the
                   stack), live: columns ``sample``, ``bytes``; live_omitted
 ``failed``        number of all failed allocations
-``timeline``      null, or ``duration`` (ms), ``series``: rows with ``name``, ``kind``,
-                  ``times`` (ms from the start, rising) and ``values`` (bytes from then on), and
-                  ``marks``: rows with ``time`` (ms) and ``text``
+``timeline``      null, or ``duration``, ``series``: rows with ``labels``, ``times`` (rising) and
+                  ``values`` (bytes from then on), ``left_out``: how many more there are, and
+                  ``marks`` of failures: rows with ``labels``, ``time`` and ``text``; times are
+                  microseconds from the start
 ================  ==========================================================================
 """
 

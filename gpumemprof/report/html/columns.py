@@ -48,10 +48,13 @@ class Columns:
         stack = sample.stack or _NO_STACK
         path = self.path(stack)
         owner = owner_index(stack) or 0
-        labels = self._labels.setdefault(sample.labels, len(self._labels))
-        self._samples.append((path[owner], path[0], labels))
+        self._samples.append((path[owner], path[0], self.labels(sample.labels)))
         self._values.append(Values() if before else sample.values)
         self._before.append(sample.values if before else Values())
+
+    def labels(self, labels: Labels) -> int:
+        """The row of a set of labels."""
+        return self._labels.setdefault(labels, len(self._labels))
 
     def path(self, stack: Stack) -> list[int]:
         """The nodes of a stack, from the leaf to the root as its frames are."""

@@ -13,6 +13,7 @@ from gpumemprof.report.header import process_state
 from gpumemprof.report.hints import hints
 from gpumemprof.report.html.columns import Columns, clean
 from gpumemprof.report.html.origins import ORIGINS
+from gpumemprof.report.html.timeline import timeline
 from gpumemprof.report.stacks import describe
 from gpumemprof.stack.frames import Stack
 
@@ -81,7 +82,7 @@ def _whole(profile: Profile, title: str, columns: Columns, *, compared: bool) ->
         "processes": [_process(process) for process in profile.processes],
         "failures": _failures(profile, columns),
         "failed": len(profile.failures),
-        "timeline": None,
+        "timeline": timeline(profile, columns),
         **columns.as_json(compared=compared),
     }
 

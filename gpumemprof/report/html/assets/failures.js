@@ -46,7 +46,9 @@ function failureCard(model, failure, open) {
 /** How much was held, by others, free, and asked for, where the driver told. */
 function memoryBar(failure) {
   if (failure.free === null || !failure.total) return null;
-  const whole = Math.max(failure.total, failure.total - failure.free + failure.requested);
+  // Of what is far more than the GPU has, only the beginning is drawn.
+  const whole = Math.min(
+    Math.max(failure.total, failure.total - failure.free + failure.requested), 1.4 * failure.total);
   const held = Math.min(failure.in_use, failure.total - failure.free);
   const rest = failure.total - failure.free - held;
   const part = (name, bytes, words) => {

@@ -63,14 +63,19 @@ class Model {
   /** Samples that pass: `kind` is one kind or GPU for all but pinned host memory; other
    * dimensions are a value or empty for all. */
   select(filters) {
-    const passes = this.labels.kind.map((kind, row) =>
-      (filters.kind === GPU ? kind !== this.data.pinned : kind === filters.kind)
-      && DIMENSIONS.every(([name]) => !filters[name] || this.labels[name][row] === filters[name]));
+    const passes = this.passing(filters);
     const chosen = [];
     for (let sample = 0; sample < this.size; sample += 1) {
       if (passes[this.labelsOf[sample]]) chosen.push(sample);
     }
     return chosen;
+  }
+
+  /** For each row of labels whether it passes. */
+  passing(filters) {
+    return this.labels.kind.map((kind, row) =>
+      (filters.kind === GPU ? kind !== this.data.pinned : kind === filters.kind)
+      && DIMENSIONS.every(([name]) => !filters[name] || this.labels[name][row] === filters[name]));
   }
 
   sum(samples, column) {

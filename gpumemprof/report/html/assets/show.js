@@ -35,6 +35,7 @@ class Page {
     });
     this.detailsBox = el('div', { class: 'details', 'aria-label': 'Selected function' });
     this.crumbs = el('nav', { class: 'crumbs', 'aria-label': 'Zoomed to' });
+    this.timelineBox = el('div');
     this.table = new FunctionTable(model, (fn) => this.pick(fn));
     this.element = el('div', { class: 'report' }, this._parts());
     this.update();
@@ -80,8 +81,7 @@ class Page {
       reportHeader(model),
       ...banners(data),
       toolbar,
-      data.timeline && data.timeline.series.length
-        ? section('Memory over time', 'timeline', [new Timeline(data.timeline).element]) : null,
+      data.timeline ? section('Memory over time', 'timeline', [this.timelineBox]) : null,
       graph,
       this.table.element,
       failuresSection(model),
@@ -98,6 +98,7 @@ class Page {
   /** Everything that follows from what was chosen. */
   update() {
     const { model } = this;
+    const { data } = model;
     const samples = model.select(this.filters);
     const weights = new Weights(model, this.type);
     const rows = functionRows(model, samples, weights);
@@ -113,6 +114,9 @@ class Page {
       model.sum(samples, model.values[type]),
       model.before ? model.sum(samples, model.before[type]) : null,
     ]])));
+    if (data.timeline) {
+      this.timelineBox.replaceChildren(new Timeline(combined(model, this.filters)).element);
+    }
     this.flame.show(tree);
     this.table.show(rows, tree.total[ROOT]);
     this.details(-1);
@@ -195,7 +199,7 @@ function show(data, element = document.querySelector('main')) {
   return page;
 }
 
-window.gpumemprof = { show };
+window.gpumemprof = { show, timeline: (data) => new Timeline(data).element };
 
 document.addEventListener('keydown', (event) => {
   const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName);

@@ -1,6 +1,8 @@
-// Memory over time: step lines, one for each series, with marks where allocations failed.
+// Memory over time: step lines, one for each process and device, with marks where allocations
+// failed. Times are microseconds from the start.
 
 const TIMELINE_HEIGHT = 150;
+const MAX_LINES = 14;
 const TIMELINE_COLOURS = [
   [0, 114, 178], [230, 159, 0], [0, 158, 115], [204, 121, 167], [86, 180, 233], [213, 94, 0],
   [150, 150, 150],
@@ -10,7 +12,7 @@ const FAILED = [213, 94, 0];
 const MARGIN = { left: 64, right: 12, top: 14, bottom: 20 };
 
 class Timeline {
-  /** `data`: as in the data of a page. */
+  /** `data`: `duration`, `series` (`name`, `times`, `values`), `marks` (`time`, `text`). */
   constructor(data) {
     this.data = data;
     this.shown = data.series.map(() => true);
@@ -36,11 +38,12 @@ class Timeline {
   _words() {
     const peaks = this.data.series.map((one) => `${one.name}: at most ${size(Math.max(0, ...one.values))}`);
     const failed = this.data.marks.length ? `; ${number(this.data.marks.length, 'failed allocation')}` : '';
-    return `Memory over ${duration(this.data.duration)}; ${peaks.join(', ')}${failed}`;
+    return `Memory over ${duration(this.data.duration / 1000)}; ${peaks.join(', ')}${failed}`;
   }
 
   _legend() {
-    return el('ul', { class: 'legend' }, this.data.series.map((one, at) => {
+    const { left_out: leftOut } = this.data;
+    return el('ul', { class: 'legend' }, [...this.data.series.map((one, at) => {
       const line = el('span', { class: `line dash${Math.floor(at / TIMELINE_COLOURS.length) % 4}` });
       line.style.borderColor = css(TIMELINE_COLOURS[at % TIMELINE_COLOURS.length]);
       const button = el('button', {
@@ -55,7 +58,7 @@ class Timeline {
         },
       }, [line, one.name]);
       return el('li', {}, [button]);
-    }));
+    }), leftOut ? el('li', { text: `and ${grouped(leftOut)} more` }) : null]);
   }
 
   get _series() {
@@ -87,7 +90,7 @@ class Timeline {
     for (let tick = 0; tick <= ticks; tick += 1) {
       const time = (this.data.duration * tick) / ticks;
       context.textAlign = tick === 0 ? 'left' : tick === ticks ? 'right' : 'center';
-      context.fillText(tick ? duration(time) : '0', this.x(time), TIMELINE_HEIGHT - 4);
+      context.fillText(tick ? duration(time / 1000) : '0', this.x(time), TIMELINE_HEIGHT - 4);
     }
     context.globalAlpha = 1;
     for (const [one, at] of this._series) this._drawSeries(context, one, at);
@@ -148,12 +151,59 @@ class Timeline {
       return [one.name, size(bytes), exact(bytes)];
     });
     this.tooltip.show(event, [
-      el('div', { class: 'where', text: `${duration(this.at)} after the start` }),
+      el('div', { class: 'where', text: `${duration(this.at / 1000)} after the start` }),
       ...marks.slice(0, 3).map((mark) => el('div', { class: 'failed', text: mark.text })),
       sizesTable(rows),
     ]);
     this.redraw();
   }
+}
+
+/** What passes the filters, summed for each process and device, the highest peaks first. */
+function combined(model, filters) {
+  const { timeline } = model.data;
+  const passes = model.passing(filters);
+  const rows = timeline.series.filter((one) => passes[one.labels]);
+  const value = (name) => (one) => model.labels[name][one.labels];
+  const several = (name) => new Set(rows.map(value(name))).size > 1;
+  const named = ['pod', 'process', 'device'].filter(several);
+  const words = filters.kind === GPU ? 'GPU memory' : `${filters.kind.replaceAll('_', ' ')} memory`;
+  const parts = new Map();
+  for (const one of rows) {
+    const name = named.map((dimension) => value(dimension)(one)).filter(Boolean).join(' ') || words;
+    if (!parts.has(name)) parts.set(name, []);
+    parts.get(name).push(one);
+  }
+  const lines = [...parts].map(([name, members]) => ({ name, ...stepSum(members) }));
+  const peak = (line) => line.values.reduce((a, b) => Math.max(a, b), 0);
+  lines.sort((a, b) => peak(b) - peak(a));
+  return {
+    duration: timeline.duration,
+    series: lines.slice(0, MAX_LINES),
+    left_out: timeline.left_out + Math.max(lines.length - MAX_LINES, 0),
+    marks: timeline.marks.filter((mark) => passes[mark.labels]),
+  };
+}
+
+/** The sum of step functions. */
+function stepSum(members) {
+  if (members.length === 1) return { times: members[0].times, values: members[0].values };
+  const changes = [];
+  for (const { times, values } of members) {
+    times.forEach((time, at) => changes.push([time, values[at] - (at ? values[at - 1] : 0)]));
+  }
+  changes.sort((a, b) => a[0] - b[0]);
+  const [times, values] = [[], []];
+  let held = 0;
+  for (const [time, by] of changes) {
+    held += by;
+    if (times[times.length - 1] === time) values[values.length - 1] = held;
+    else {
+      times.push(time);
+      values.push(held);
+    }
+  }
+  return { times, values };
 }
 
 /** The value of a series at a time: that of its last point up to then. */
