@@ -8,15 +8,16 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from gpumemprof.errors import ProcessGone, RemoteDataError
 from gpumemprof.ledger.decode import NO_STACK, Decoder
 from gpumemprof.ledger.events import UNKNOWN_DEVICE, ProcessEnded
 from gpumemprof.ledger.ledger import Ledger
-from gpumemprof.ledger.model import LedgerSnapshot, Totals
+from gpumemprof.ledger.model import LedgerSnapshot, OnChange, Totals
 from gpumemprof.ledger.series import SeriesLimits, SeriesLog
 from gpumemprof.probe.calls import CALLS, Action
 from gpumemprof.probe.events import (
@@ -36,7 +37,7 @@ from gpumemprof.process.gpu import Nvml
 from gpumemprof.process.identity import ProcessId
 from gpumemprof.process.libraries import LibraryProber, installed_libraries
 from gpumemprof.process.table import Process, ProcessTable
-from gpumemprof.profile.build import build
+from gpumemprof.profile.build import PlaceLabels, build
 from gpumemprof.profile.model import Profile
 from gpumemprof.stack.merge import FrameMode
 from gpumemprof.stack.resolver import StackResolver
@@ -78,6 +79,8 @@ class RecorderOptions:
     library_path: str = ""
     series: SeriesLimits = field(default_factory=SeriesLimits)
     """Of memory over time; no ``series``: it is not followed."""
+    on_change: OnChange | None = None
+    """Told of each change of what is held (ledger.model.OnChange)."""
 
 
 class Recorder:
@@ -86,6 +89,9 @@ class Recorder:
     def __init__(self, options: RecorderOptions | None = None) -> None:
         """Raises ProbeError when this machine cannot record."""
         self.options = options or RecorderOptions()
+        self.on_new: Callable[[Process], None] = lambda _: None
+        """Called with each process, and each new program of one, that is recorded from now on: the
+        place to switch it off."""
         self.started_ns = time.time_ns()
         self._started = time.monotonic_ns()
         with contextlib.ExitStack() as stack:
@@ -98,8 +104,7 @@ class Recorder:
             self.stacks = StackResolver(self.options.frames, full_names=self.options.full_names)
             stack.callback(self.stacks.close)
             self.series = SeriesLog(self.options.series)
-            followed = self.series.change if self.options.series.series else None
-            self.ledger = Ledger(on_change=followed)
+            self.ledger = Ledger(on_change=self._on_change())
             self._nvml = Nvml()
             stack.callback(self._nvml.close)
             self._decoder = Decoder(0 if len(self._nvml.gpus()) == 1 else UNKNOWN_DEVICE)
@@ -116,18 +121,61 @@ class Recorder:
                 self.libraries.probe_path(library)
             self._close = stack.pop_all()
 
+    def _on_change(self) -> OnChange | None:
+        told: list[OnChange] = [self.series.change] if self.options.series.series else []
+        told += [self.options.on_change] if self.options.on_change else []
+        if len(told) < 2:
+            return told[0] if told else None
+
+        def tell(*change: Any) -> None:
+            for each in told:
+                each(*change)
+
+        return tell
+
     # Which processes
 
     def add(self, pid: int) -> Process:
         """Record a process from now on. Raises ProcessGone, RemoteDataError or ProbeError."""
         self._end_stale(pid, procfs.read_stat(pid).start_ns)
         process = self.processes.add(pid)
+        self.switch_on(process)
+        self.on_new(process)
+        return process
+
+    def switch_on(self, process: Process) -> None:
+        """Record a known process from now on. What it holds already is told as before attach.
+        Raises ProbeError when the kernel's table is full."""
+        pid = process.id.pid
+        process.recorded, process.recorded_since = True, time.monotonic_ns()
         self._decoder.began_late(process.id)
         self._driver_at_attach[process.id] = self._nvml.process_bytes().get(pid, 0)
         # First what its stacks need, so that not even the first one is without Python frames.
         self._scan(process)
         self.probes.set_process(pid, on=True)
-        return process
+
+    def switch_off(self, process: Process) -> None:
+        """Record a process no longer, and keep nothing of what was recorded of it. It stays known,
+        so that it can be switched on again. Raises ProbeError when the kernel's table is full."""
+        pid = process.id.pid
+        process.recorded = False
+        if process.ended is None:
+            self.probes.set_process(pid, on=False)
+            self.probes.set_python(pid, None)
+            self._ended(process.id, time.monotonic_ns(), "off")
+        self._drop(process.id)
+
+    def forget(self, process: Process) -> None:
+        """Keep nothing of a process that has ended."""
+        self.processes.forget(process.id)
+        self._drop(process.id)
+
+    def _drop(self, process: ProcessId) -> None:
+        with contextlib.suppress(KeyError):  # it made no call
+            self.ledger.forget(process)
+        self.stacks.drop(process)
+        self.series.forget(process)
+        self._driver_at_attach.pop(process, None)
 
     def add_all(self) -> None:
         """Record every process that maps a CUDA library; later ones come by themselves."""
@@ -188,6 +236,8 @@ class Recorder:
         if action is Action.DRIVER_INIT and not self.options.probe.record_all:
             return  # every process of the machine tells that it begins to use CUDA
         process = self._known(event.pid, event.start_ns)
+        if not process.recorded or event.time_ns < process.recorded_since:
+            return  # it was made before the process was switched off, or is the end of such a call
         if action is Action.LIBRARY_LOADED:
             process.mappings_changed = True
             return
@@ -222,6 +272,7 @@ class Recorder:
             self._end_stale(pid, start_ns)
             process = self.processes.add(pid, start_ns)
             self._scan(process)
+            self.on_new(process)
         return process
 
     def _end_stale(self, pid: int, start_ns: int) -> None:
@@ -243,6 +294,7 @@ class Recorder:
             if target is not None:
                 self.probes.set_python(pid, target)
         self._scan(child)
+        self.on_new(child)
 
     def _on_process_event(self, event: ProcessEvent) -> None:
         if event.type == EventType.FORK:
@@ -257,22 +309,30 @@ class Recorder:
             self._end(process, event.time_ns, "exit")
 
     def _end(self, process: Process, time_ns: int, reason: str, comm: str = "") -> None:
-        self.ledger.apply(ProcessEnded(process.id, time_ns, reason))
-        self._decoder.forget(process.id)
-        self.stacks.forget(process.id)
-        self._inbox.forget(process.id.pid, time_ns)
+        self._ended(process.id, time_ns, reason)
         if reason == "exec":
             # It may have been told of the program before, in the moment of the exec.
             self.probes.set_python(process.id.pid, None)
-            self._scan(self.processes.executed(process, comm))
+            program = self.processes.executed(process, comm)
+            if program.recorded:
+                self._scan(program)
+                self.on_new(program)
         else:
             self.processes.end(process, reason)
+
+    def _ended(self, process: ProcessId, time_ns: int, reason: str) -> None:
+        self.ledger.apply(ProcessEnded(process, time_ns, reason))
+        self._decoder.forget(process)
+        self.stacks.forget(process)
+        self._inbox.forget(process.pid, time_ns)
 
     # Libraries
 
     def _rescan(self) -> None:
         now = time.monotonic()
         for process in self.processes.running:
+            if not process.recorded:
+                continue
             if process.mappings_changed:
                 if process.pace.ready:
                     self._scan(process)
@@ -343,21 +403,42 @@ class Recorder:
     def profile(self, about: Mapping[str, str] | None = None) -> Profile:
         """What was recorded so far; ``about`` adds to the header."""
         self.drain()
-        snapshot = self.ledger.snapshot()
+        return self.profile_of(
+            self.ledger.snapshot(),
+            list(self.processes.all),
+            started_ns=self.started_ns,
+            duration_ns=time.monotonic_ns() - self._started,
+            about={**self.about(), **(about or {})},
+        )
+
+    def profile_of(
+        self,
+        snapshot: LedgerSnapshot,
+        processes: Sequence[Process],
+        *,
+        started_ns: int,
+        duration_ns: int,
+        completeness: Mapping[str, int] | None = None,
+        about: Mapping[str, str] | None = None,
+        labels: PlaceLabels = lambda _process, _device: (),
+    ) -> Profile:
+        """The profile of some processes; ``snapshot``: theirs. ``completeness``: instead of
+        everything that was lost since the start."""
         driver = self._driver_bytes()
         # First, so that frames without a symbol are among what is told below.
         self.stacks.resolve_all(aggregate.key.stack for aggregate in snapshot.aggregates)
+        before = self._before_attach(snapshot, driver)
         return build(
             snapshot,
-            list(self.processes.all),
+            processes,
             self.stacks.resolve,
-            started_ns=self.started_ns,
-            duration_ns=time.monotonic_ns() - self._started,
-            completeness=self.completeness(),
-            about={**self.about(), **(about or {})},
+            started_ns=started_ns,
+            duration_ns=duration_ns,
+            completeness=self.completeness() if completeness is None else completeness,
+            about=about or {},
             driver_bytes=driver,
-            before_attach=self._before_attach(snapshot, driver),
-            series=self.series.snapshot(),
+            before_attach={p.id: before[p.id] for p in processes if p.id in before},
+            labels=labels,
         )
 
     def _driver_bytes(self) -> dict[ProcessId, int]:

@@ -63,13 +63,13 @@ class Request:
 
 def run(request: Request) -> int:
     """Record as asked; returns the exit code. Raises GpumemprofError for what cannot work."""
-    _require_privileges()
+    require_privileges()
     if str(request.output) == "-" and request.form == "pprof" and sys.stdout.isatty():
         raise UsageError("a profile is not for a terminal: give -o FILE")
     if not _is_writable(request.output):
         _say(f"warning: {request.output} cannot be written; the profile will go elsewhere")
     with contextlib.ExitStack() as stack:
-        files_limit = stack.enter_context(_many_files())
+        files_limit = stack.enter_context(many_files())
         recorder = stack.enter_context(Recorder(request.options))
         stops = stack.enter_context(_stop_signals())
         command = _begin(recorder, request, files_limit)
@@ -90,7 +90,7 @@ def run(request: Request) -> int:
         return _exit_code(command, stops) or code
 
 
-def _require_privileges() -> None:
+def require_privileges() -> None:
     if os.geteuid() != 0:
         raise ProbeError("recording needs root (or run it in a privileged container)")
     if not procfs.in_initial_pid_namespace():
@@ -101,7 +101,7 @@ def _require_privileges() -> None:
 
 
 @contextlib.contextmanager
-def _many_files() -> Iterator[tuple[int, int]]:
+def many_files() -> Iterator[tuple[int, int]]:
     """Raise the limit of open files as far as allowed: a perf event is one, and so is each library
     with symbols to look up. Gives what it was, for the command."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

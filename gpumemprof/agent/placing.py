@@ -34,6 +34,9 @@ class Placement(NamedTuple):
     owner: Owner | None = None
 
 
+HELD, OFF = Placement(State.HELD), Placement(State.OFF)
+
+
 class Cluster(Protocol):
     """What the agent asks of the cluster."""
 
@@ -75,14 +78,14 @@ def place(
     found = cluster.find(ref)
     if found is None:
         patient = isinstance(cluster, NoCluster) or (
-            waited >= UNKNOWN_SECONDS and cluster.up_to_date and not ref.pod_uid
+            waited >= UNKNOWN_SECONDS and cluster.up_to_date and ref.id and not ref.pod_uid
         )
-        return _of_host(cluster, node, ref.id[:12], comm) if patient else Placement(State.HELD)
+        return _of_host(cluster, node, ref.id[:12], comm) if patient else HELD
     pod, container = found
     if not cluster.allows(pod):
-        return Placement(State.OFF)
+        return OFF
     if not container and waited < NAME_SECONDS:
-        return Placement(State.HELD)
+        return HELD
     owner = Owner(pod.namespace, pod.name, container, pod.workload.name, node, pod.uid)
     return Placement(State.ON, owner)
 
@@ -90,5 +93,5 @@ def place(
 def _of_host(cluster: Cluster, node: str, container: str, comm: str) -> Placement:
     if not cluster.allows(None):
         # Until the switch is known nothing is allowed: that is no answer yet.
-        return Placement(State.OFF if cluster.up_to_date else State.HELD)
+        return OFF if cluster.up_to_date else HELD
     return Placement(State.ON, Owner("", "", container, comm or "unknown", node))

@@ -27,6 +27,10 @@ class Process:
     started: int
     ended: int | None = None
     end_reason: str = ""
+    recorded: bool = True
+    """Whether its calls are recorded; one that is not stays known, to be switched on again."""
+    recorded_since: int = 0
+    """CLOCK_MONOTONIC ns: what it did before is none of its recording's."""
     size: int = 0
     """Address space in pages when its mappings were last looked at."""
     mappings_changed: bool = True
@@ -121,7 +125,12 @@ class ProcessTable:
         self.end(process, "exec")
         pid, start_ns, image = process.id
         replaced = Process(
-            ProcessId(pid, start_ns, image + 1), comm, procfs.read_command(pid), time.time_ns()
+            ProcessId(pid, start_ns, image + 1),
+            comm,
+            procfs.read_command(pid),
+            time.time_ns(),
+            recorded=process.recorded,
+            recorded_since=process.recorded_since,
         )
         self._running[pid] = replaced
         return replaced
@@ -139,6 +148,10 @@ class ProcessTable:
             self.forgotten += 1
         if reason != "exec":
             self._unwatch(process.id.pid)
+
+    def forget(self, identity: ProcessId) -> None:
+        """Drop a process that has ended."""
+        self._ended.pop(identity, None)
 
     def gone(self) -> list[Process]:
         """Processes that have ended, whether or not the kernel's events told it."""

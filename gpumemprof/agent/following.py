@@ -1,0 +1,263 @@
+"""Which processes of the node are recorded, and for whom: every process that uses CUDA is placed as
+it appears, and again whenever pods or the switch change.
+
+Off means off: what was recorded of a process before it was known to be off is thrown away, and
+nothing of it was published before.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from gpumemprof.agent.accounts import Accounts
+from gpumemprof.agent.placing import HELD, OFF, Cluster, Placement, State, place
+from gpumemprof.errors import ProbeError
+from gpumemprof.export.model import Owner
+from gpumemprof.kube.cgroup import container_of
+from gpumemprof.kube.model import ContainerRef
+from gpumemprof.process import procfs
+from gpumemprof.process.identity import ProcessId
+from gpumemprof.process.table import Process
+from gpumemprof.recorder import Recorder
+
+log = logging.getLogger(__name__)
+
+HELD_SECONDS = 1.0
+"""How often processes that wait for their pod are looked at, beside when something changed."""
+GONE_SECONDS = 120.0
+"""How long a process that has ended waits for its pod to be known."""
+NOWHERE = ContainerRef("")
+"""Of a process that ended before it could be asked."""
+IDLE_OWNER_SECONDS = 600.0
+"""How long the counters of programs outside of pods outlive their last process."""
+
+
+@dataclass(slots=True)
+class Followed:
+    """One program of one process."""
+
+    process: Process
+    ref: ContainerRef | None
+    since: float
+    """Monotonic seconds."""
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """``held``: processes that are recorded before their pod is known. ``owners``: containers."""
+
+    held: int = 256
+    owners: int = 512
+
+
+class Following:
+    """Decides for each process; gives the recorder's and the accounts' state to match."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        cluster: Cluster,
+        accounts: Accounts,
+        node: str,
+        *,
+        bounds: Bounds | None = None,
+        on_dropped: Callable[[ProcessId], None] = lambda _: None,
+        on_closed: Callable[[Owner, bool], None] = lambda _owner, _off: None,
+    ) -> None:
+        """``on_dropped``: a process is no longer followed. ``on_closed``: nor is a container; the
+        second argument tells whether it was switched off, so that nothing of it is to be kept."""
+        self._recorder, self._cluster, self._accounts, self._node = (
+            recorder, cluster, accounts, node,
+        )  # fmt: skip
+        self._bounds = bounds or Bounds()
+        self._on_dropped, self._on_closed = on_dropped, on_closed
+        self._followed: dict[ProcessId, Followed] = {}
+        self._idle_since: dict[Owner, float] = {}
+        self._next_look = 0.0
+        self.counts: Counter[str] = Counter(
+            held_dropped=0, held_without_pod=0, owners_overflowed=0, switches_failed=0
+        )
+        recorder.on_new = self.new
+
+    # Processes come
+
+    def new(self, process: Process) -> None:
+        """A process is recorded from now on, if it may be."""
+        if process.id in self._followed:
+            return
+        followed = Followed(process, self._ref_of(process.id.pid), time.monotonic(), HELD)
+        self._followed[process.id] = followed
+        self._settle(followed)
+
+    def _ref_of(self, pid: int) -> ContainerRef | None:
+        text = procfs.read_cgroup(pid)
+        if text:
+            return container_of(text)
+        # It ended already. Another program of the same process tells; else nobody knows, and it
+        # must not be taken for one outside of containers.
+        known = [f.ref for f in self._followed.values() if f.process.id.pid == pid]
+        return known[-1] if known else NOWHERE
+
+    def reconsider(self) -> None:
+        """Pods or the switch changed."""
+        for followed in list(self._followed.values()):
+            self._settle(followed)
+
+    def turn(self) -> None:
+        """What time brings: processes that still wait, and those that are gone."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + HELD_SECONDS
+        for followed in list(self._followed.values()):
+            if followed.placement.state is State.HELD:
+                self._settle(followed)
+            if followed.process.ended is not None:
+                self._gone(followed, now)
+        self._close_idle(now)
+
+    def _settle(self, followed: Followed) -> None:
+        process = followed.process
+        waited = time.monotonic() - followed.since
+        placement = place(self._cluster, self._node, followed.ref, process.comm, waited)
+        if placement.state is State.HELD and not self._may_hold(followed):
+            placement = OFF
+        elif placement.owner is not None and not self._has_room(placement.owner):
+            self.counts["owners_overflowed"] += followed.placement.state is not State.OFF
+            placement = OFF
+        before = followed.placement
+        if placement.state is before.state and placement.state is not State.ON:
+            self._enforce(followed)
+            return
+        if placement.state is before.state:
+            return  # whose it is does not change, and its container's name may have come late
+        followed.placement = placement
+        if placement.state is State.OFF:
+            self._switch_off(followed, before)
+        elif before.state is State.OFF:
+            self._switch_on(followed)
+        if placement.owner is not None and followed.placement.state is State.ON:
+            self._accounts.assign(process.id, placement.owner)
+            self._idle_since.pop(placement.owner, None)
+
+    def _may_hold(self, followed: Followed) -> bool:
+        """Of a process that is off nothing is recorded again before it is known to be on."""
+        if followed.placement.state is State.OFF:
+            return False
+        held = sum(f.placement.state is State.HELD for f in self._followed.values())
+        if held <= self._bounds.held:
+            return True
+        self.counts["held_dropped"] += 1
+        return False
+
+    def _has_room(self, owner: Owner) -> bool:
+        owners = self._accounts.owners
+        return owner in owners or len(owners) < self._bounds.owners
+
+    def _enforce(self, followed: Followed) -> None:
+        """Off it is, also if the process is new to us and on in the kernel's table."""
+        if followed.placement.state is State.OFF and followed.process.recorded:
+            self._switch_off(followed, followed.placement)
+
+    def _switch_off(self, followed: Followed, before: Placement) -> None:
+        process = followed.process
+        try:
+            self._recorder.switch_off(process)
+        except ProbeError as error:
+            # It goes on in the kernel; what comes of it is ignored.
+            self.counts["switches_failed"] += 1
+            log.warning("process %d: %s", process.id.pid, error)
+        self._accounts.forget(process.id, None)
+        self._on_dropped(process.id)
+        if before.owner is not None and not self._accounts.has_processes(before.owner):
+            self._close(before.owner, off=True)
+
+    def _switch_on(self, followed: Followed) -> None:
+        process = followed.process
+        if process.ended is not None:
+            followed.placement = OFF
+            return
+        try:
+            self._recorder.switch_on(process)
+        except ProbeError as error:
+            followed.placement = OFF
+            process.recorded = False
+            self.counts["switches_failed"] += 1
+            log.warning("process %d: %s", process.id.pid, error)
+
+    # Processes go
+
+    def _gone(self, followed: Followed, now: float) -> None:
+        """One that is on stays until its last profile is made (``published``)."""
+        state = followed.placement.state
+        if state is State.HELD:
+            if now - followed.since < GONE_SECONDS:
+                return
+            self.counts["held_without_pod"] += 1
+        elif state is State.ON:
+            return
+        del self._followed[followed.process.id]
+        self._recorder.forget(followed.process)
+        self._accounts.forget(followed.process.id, None)
+        self._on_dropped(followed.process.id)
+
+    def published(self, processes: Iterable[Process]) -> None:
+        """The profile that tells the end of these processes was made: they are forgotten."""
+        for process in processes:
+            if self._followed.pop(process.id, None) is None:
+                continue
+            last = self._recorder.ledger.snapshot([process.id])
+            self._accounts.forget(process.id, last)
+            self._recorder.forget(process)
+            self._on_dropped(process.id)
+
+    def _close_idle(self, now: float) -> None:
+        for owner in self._accounts.owners:
+            if self._accounts.has_processes(owner):
+                continue
+            since = self._idle_since.setdefault(owner, now)
+            gone = (
+                self._cluster.find(ContainerRef("", owner.pod_uid)) is None
+                if owner.pod_uid
+                else now - since >= IDLE_OWNER_SECONDS
+            )
+            if gone:
+                self._close(owner, off=False)
+
+    def _close(self, owner: Owner, *, off: bool) -> None:
+        self._accounts.close(owner)
+        self._idle_since.pop(owner, None)
+        self._on_closed(owner, off)
+
+    # Answers
+
+    def published_for(self) -> Mapping[Owner, list[Process]]:
+        """The processes of each container that are on, ended ones until they are published."""
+        found: dict[Owner, list[Process]] = {}
+        for followed in self._followed.values():
+            if followed.placement.state is State.ON and followed.placement.owner is not None:
+                found.setdefault(followed.placement.owner, []).append(followed.process)
+        return found
+
+    def owner_of(self, process: ProcessId) -> Owner | None:
+        """Whose a process is, if it is on."""
+        followed = self._followed.get(process)
+        return None if followed is None else followed.placement.owner
+
+    @property
+    def known(self) -> Collection[int]:
+        """Pids that were placed and run."""
+        return {f.process.id.pid for f in self._followed.values() if f.process.ended is None}
+
+    def states(self) -> Mapping[str, int]:
+        """State → running processes."""
+        found = dict.fromkeys((state.value for state in State), 0)
+        for followed in self._followed.values():
+            if followed.process.ended is None:
+                found[followed.placement.state.value] += 1
+        return found

@@ -1,0 +1,53 @@
+"""Questions of other threads, answered by the agent's loop between two of its steps: the recorder
+and its ledger belong to one thread."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any, TypeVar
+
+from gpumemprof.errors import GpumemprofError
+
+T = TypeVar("T")
+MAX_WAITING = 64
+
+
+class Busy(GpumemprofError):
+    """The agent's loop has no time to answer now."""
+
+
+class Mailbox:
+    """``ask`` from any thread; ``answer`` from the loop."""
+
+    def __init__(self) -> None:
+        self._questions: queue.Queue[tuple[Callable[[], Any], Future[Any]]] = queue.Queue(
+            MAX_WAITING
+        )
+
+    def ask(self, question: Callable[[], T], timeout: float = 5.0) -> T:
+        """What ``question`` returns when the loop calls it. Raises what it raises, and Busy when
+        the loop does not come to it in ``timeout`` seconds."""
+        future: Future[T] = Future()
+        try:
+            self._questions.put_nowait((question, future))
+            return future.result(timeout)
+        except (queue.Full, FutureTimeoutError):
+            future.cancel()
+            raise Busy("the agent is busy; try again") from None
+
+    def answer(self) -> None:
+        """Answer what waits."""
+        for _ in range(self._questions.qsize()):
+            try:
+                question, future = self._questions.get_nowait()
+            except queue.Empty:
+                return
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(question())
+            except Exception as error:  # it is the asker's
+                future.set_exception(error)

@@ -1,0 +1,216 @@
+"""The agent of a node: wires recorder, cluster, publishing and what others ask.
+
+One thread records and decides; the API's watches, the pushes, the store and the HTTP server have
+threads of their own and meet it only through queues.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import platform
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from gpumemprof import __version__
+from gpumemprof.agent.accounts import Accounts
+from gpumemprof.agent.cluster import WatchedCluster
+from gpumemprof.agent.config import Settings
+from gpumemprof.agent.discovery import Discovery
+from gpumemprof.agent.following import Bounds, Following
+from gpumemprof.agent.mailbox import Mailbox
+from gpumemprof.agent.outputs import Outputs
+from gpumemprof.agent.placing import Cluster, NoCluster
+from gpumemprof.agent.publisher import Publisher
+from gpumemprof.export.model import AgentView, ContainerProfile, Owner
+from gpumemprof.kube.watch import ClusterWatch
+from gpumemprof.ledger.series import SeriesLimits
+from gpumemprof.probe.loader import Options
+from gpumemprof.process.identity import ProcessId
+from gpumemprof.profile.model import Profile
+from gpumemprof.recorder import Recorder, RecorderOptions
+from gpumemprof.stack.merge import FrameMode
+
+log = logging.getLogger(__name__)
+
+FLUSH_SECONDS = 8.0
+"""How long pushes may take when the agent is told to stop; Kubernetes waits 30 s."""
+STALL_SECONDS = 60.0
+"""A loop that takes longer than this for a turn is told as unhealthy."""
+
+
+class NodeAgent:
+    """Records until ``run`` is told to stop. Use as a context manager: leaving detaches."""
+
+    def __init__(self, settings: Settings, *, library_path: str = "") -> None:
+        """Raises GpumemprofError when this machine cannot record, or a setting cannot be used."""
+        self._settings = settings
+        self._node = settings["node"] or platform.node()
+        self._mailbox = Mailbox()
+        self._dropped: deque[ContainerProfile] = deque()
+        self._turned = time.monotonic()
+        self._changed = True
+        with contextlib.ExitStack() as stack:
+            self._watch = self._watch_cluster(stack)
+            self._cluster: Cluster = WatchedCluster(self._watch) if self._watch else NoCluster()
+            self._outputs = stack.enter_context(
+                Outputs(settings, self, on_dropped=self._dropped.append)
+            )
+            self._accounts = Accounts(self._gpu_of)
+            self._recorder = stack.enter_context(Recorder(self._options(library_path)))
+            self._following = Following(
+                self._recorder,
+                self._cluster,
+                self._accounts,
+                self._node,
+                bounds=Bounds(settings["limits.held"], settings["limits.containers"]),
+                on_dropped=self._forget_process,
+                on_closed=self._forget_owner,
+            )
+            self._discovery = Discovery(self._recorder)
+            self._publisher = Publisher(
+                self._recorder,
+                self._following,
+                self._outputs.sinks,
+                interval_ns=round(settings["interval"] * 1e9),
+                gpu_of=self._gpu_of,
+                about=self._about(),
+            )
+            self._close = stack.pop_all()
+
+    def _watch_cluster(self, stack: contextlib.ExitStack) -> ClusterWatch | None:
+        wanted = self._settings["kubernetes"]
+        if wanted == "off" or (wanted == "auto" and not self._settings["namespace"]):
+            return None
+        watch = ClusterWatch(
+            self._node, self._settings["namespace"], self._settings["switch"], self._note_change
+        )
+        watch.start()
+        stack.callback(watch.stop)
+        return watch
+
+    def _note_change(self) -> None:
+        """Called by the watches' threads: the loop looks at it in its next turn."""
+        self._changed = True
+
+    def _options(self, library_path: str) -> RecorderOptions:
+        return RecorderOptions(
+            probe=Options(record_all=True, stack_bytes=self._settings["record.stack_bytes"]),
+            frames=FrameMode(self._settings["record.frames"]),
+            library_path=library_path,
+            series=SeriesLimits(series=0),
+            on_change=self._accounts.changed,
+        )
+
+    # The loop
+
+    def run(self, stopped: Callable[[], bool]) -> None:
+        """Until ``stopped`` is true; then what was allocated since the last interval is sent."""
+        log.info(
+            "recording %s on node %s; attached by %s",
+            "what the switch allows" if self._watch else "every process",
+            self._node,
+            self._recorder.probes.mode.value,
+        )
+        while not stopped():
+            self._recorder.step()
+            self._turn()
+        self._publisher.flush()
+        self._recorder.pause()
+        self._outputs.flush(FLUSH_SECONDS)
+
+    def _turn(self) -> None:
+        if self._changed:
+            self._changed = False
+            self._follow_changes()
+        self._following.turn()
+        self._discovery.turn(self._following.known)
+        while self._dropped:
+            self._publisher.carry(self._dropped.popleft())
+        self._publisher.turn()
+        self._mailbox.answer()
+        self._turned = time.monotonic()
+
+    def _follow_changes(self) -> None:
+        self._following.reconsider()
+        if self._watch is not None:
+            cluster = WatchedCluster(self._watch)
+            self._outputs.forget_where(cluster.is_off)
+            # Children of processes that were off are known to nobody.
+            self._discovery.again()
+
+    def _forget_process(self, process: ProcessId) -> None:
+        self._publisher.forget_process(process)
+
+    def _forget_owner(self, owner: Owner, off: bool) -> None:
+        self._publisher.forget_owner(owner, off=off)
+
+    def _gpu_of(self, process: ProcessId, device: int) -> tuple[str, str]:
+        return self._recorder.gpu_of(process, device)
+
+    # What others ask, from any thread (export.server.Sources)
+
+    def is_alive(self) -> bool:
+        """Whether the loop turns."""
+        return time.monotonic() - self._turned < STALL_SECONDS
+
+    def is_ready(self) -> bool:
+        """Whether probes are attached, and pods and switch were read."""
+        return self._discovery.rounds > 0 and (self._watch is None or self._watch.synced)
+
+    def view(self) -> AgentView:
+        """The state now. Raises Busy."""
+        return self._mailbox.ask(self._view)
+
+    def current(self, owner: Owner) -> Profile | None:
+        """What a container holds now. Raises Busy."""
+        return self._mailbox.ask(lambda: self._publisher.current(owner), timeout=20.0)
+
+    def _view(self) -> AgentView:
+        memory, failures = self._accounts.view(self._recorder.ledger.snapshot)
+        libraries: dict[str, int] = {}
+        for probed in self._recorder.libraries.probed:
+            libraries[probed.library.value] = libraries.get(probed.library.value, 0) + 1
+        watch = self._watch
+        errors = {} if watch is None else watch.counters()
+        return AgentView(
+            time_ns=time.time_ns(),
+            node=self._node,
+            memory=memory,
+            failures=failures,
+            owners_overflowed=self._following.counts["owners_overflowed"],
+            counters={
+                **self._recorder.completeness(),
+                "events": self._recorder.records,
+                **self._following.counts,
+                **self._publisher.counts,
+                **self._discovery.counts,
+            },
+            processes=self._following.states(),
+            libraries=libraries,
+            libraries_not_probed=len(self._recorder.libraries.problems),
+            api={} if watch is None else watch.status(),
+            api_errors={
+                name: errors[f"{name}_errors"] for name in (() if watch is None else watch.status())
+            },
+            switch_rejected=errors.get("switch_invalid", 0),
+            about=self._about(),
+        )
+
+    def _about(self) -> Mapping[str, str]:
+        about = {**self._recorder.about(), "version": __version__}
+        del about["libraries"]
+        return about
+
+    def close(self) -> None:
+        """Detach and end all threads."""
+        self._close.close()
+
+    def __enter__(self) -> NodeAgent:
+        """It records already."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Detach."""
+        self.close()

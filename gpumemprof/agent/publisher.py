@@ -1,0 +1,190 @@
+"""Makes the profile of each container at the end of each interval, and hands it on.
+
+Intervals end at whole multiples of their length of the wall clock, so that all nodes tell of the
+same moments. Containers are taken one after the other in small turns: the events of the probes do
+not wait for a node full of containers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from gpumemprof.agent.accounts import GpuOf
+from gpumemprof.agent.following import Following
+from gpumemprof.agent.intervals import Carried, Told, allocations_only, boundary, held_only
+from gpumemprof.export.model import ContainerProfile, Owner
+from gpumemprof.ledger.events import UNKNOWN_DEVICE
+from gpumemprof.process.identity import ProcessId
+from gpumemprof.process.table import Process
+from gpumemprof.profile.completeness import LOST
+from gpumemprof.profile.model import Labels, Profile
+from gpumemprof.recorder import Recorder
+
+TURN_SECONDS = 0.05
+
+
+class Sink(Protocol):
+    """Takes profiles: Pyroscope's queue, the local store."""
+
+    def offer(self, profiles: Sequence[ContainerProfile]) -> None:
+        """Never blocks for long."""
+        ...
+
+    def forget_where(self, off: Callable[[Owner], bool]) -> None:
+        """Keep nothing of these containers, and send nothing of them."""
+        ...
+
+
+@dataclass(slots=True)
+class _Last:
+    """What was told of a container last."""
+
+    version: tuple[object, ...]
+    quiet: Profile
+    """What to tell when nothing has happened since."""
+
+
+class Publisher:
+    """Single-threaded: call ``turn`` between the recorder's steps."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        following: Following,
+        sinks: Sequence[Sink],
+        *,
+        interval_ns: int,
+        gpu_of: GpuOf,
+        about: Mapping[str, str],
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._recorder, self._following, self._sinks = recorder, following, sinks
+        self._interval_ns, self._gpu_of, self._about, self._clock = (
+            interval_ns, gpu_of, about, clock,
+        )  # fmt: skip
+        self._told = Told()
+        self._carried = Carried()
+        self._last: dict[Owner, _Last] = {}
+        self._lost: Mapping[str, int] = {}
+        self._lost_now: dict[str, int] = {}
+        self._time_ns = boundary(clock(), interval_ns)
+        """Of the interval that is being told, or was told last."""
+        self._waiting: deque[tuple[Owner, list[Process]]] = deque()
+        self.counts: Counter[str] = Counter(
+            profiles_made=0, intervals_missed=0, allocations_not_told=0
+        )
+
+    def turn(self) -> None:
+        """Tell what is due, for a short while."""
+        if not self._waiting:
+            now_ns = boundary(self._clock(), self._interval_ns)
+            if now_ns <= self._time_ns:  # the clock may have been set back: wait for it
+                return
+            missed = (now_ns - self._time_ns) // self._interval_ns - 1
+            self.counts["intervals_missed"] += missed
+            self._time_ns = now_ns
+            self._begin()
+        end = time.monotonic() + TURN_SECONDS
+        while self._waiting and time.monotonic() < end:
+            self._publish(*self._waiting.popleft())
+
+    def flush(self) -> None:
+        """The agent stops: tell what was allocated since the last interval. What is held is not
+        told: it was, at the end of that interval, and readers add up what they find in a range."""
+        self._begin()
+        time_ns = max(self._clock(), self._time_ns + 1)
+        for owner, processes in self._waiting:
+            profile = allocations_only(self._profile(owner, processes, time_ns))
+            if profile.samples:
+                self._hand_on(ContainerProfile(owner, time_ns, self._interval_ns, profile, False))
+        self._waiting.clear()
+
+    def current(self, owner: Owner) -> Profile | None:
+        """What a container holds now, and allocated since its processes began."""
+        processes = self._following.published_for().get(owner)
+        if processes is None:
+            return None
+        now_ns = self._clock()
+        return self._recorder.profile_of(
+            self._recorder.ledger.snapshot([process.id for process in processes]),
+            processes,
+            started_ns=now_ns,
+            duration_ns=0,
+            completeness=self._recorder.completeness(),
+            about=self._about,
+            labels=self._labels,
+        )
+
+    def carry(self, dropped: ContainerProfile) -> None:
+        """A profile was given up on its way to where sums are made: its allocations go with the
+        container's next."""
+        self._carried.put(dropped)
+
+    def forget_process(self, process: ProcessId) -> None:
+        """Nothing of it is to be told any more."""
+        self._told.forget(process)
+
+    def forget_owner(self, owner: Owner, *, off: bool) -> None:
+        """A container is gone; ``off``: it was switched off, and nothing of it is to be kept."""
+        self._last.pop(owner, None)
+        self.counts["allocations_not_told"] += self._carried.forget(owner)
+        if off:
+            for sink in self._sinks:
+                sink.forget_where(lambda other: other == owner)
+
+    def _begin(self) -> None:
+        lost = {
+            name: number for name, number in self._recorder.completeness().items() if name in LOST
+        }
+        self._lost_now = {
+            name: number - self._lost.get(name, 0)
+            for name, number in lost.items()
+            if number > self._lost.get(name, 0)
+        }
+        self._lost = lost
+        self._waiting.extend(self._following.published_for().items())
+
+    def _publish(self, owner: Owner, processes: list[Process]) -> None:
+        # It may have been switched off since the interval ended.
+        processes = [p for p in processes if self._following.owner_of(p.id) == owner]
+        if not processes:
+            return
+        ended = [process for process in processes if process.ended is not None]
+        profile = self._profile(owner, processes, self._time_ns)
+        if profile.samples or profile.failures:
+            self._hand_on(ContainerProfile(owner, self._time_ns, self._interval_ns, profile))
+        if ended:
+            self._following.published(ended)
+
+    def _hand_on(self, made: ContainerProfile) -> None:
+        self.counts["profiles_made"] += 1
+        for sink in self._sinks:
+            sink.offer([made])
+
+    def _profile(self, owner: Owner, processes: list[Process], time_ns: int) -> Profile:
+        ledger = self._recorder.ledger
+        version = tuple((p.id, p.ended, ledger.version(p.id)) for p in processes)
+        last = self._last.get(owner)
+        if last is not None and last.version == version and not self._lost_now:
+            profile = last.quiet
+        else:
+            snapshot = self._told.rest(ledger.snapshot([process.id for process in processes]))
+            profile = self._recorder.profile_of(
+                snapshot,
+                processes,
+                started_ns=time_ns - self._interval_ns,
+                duration_ns=self._interval_ns,
+                completeness=self._lost_now,
+                about=self._about,
+                labels=self._labels,
+            )
+            self._last[owner] = _Last(version, held_only(profile))
+        return self._carried.add_to(owner, profile)
+
+    def _labels(self, process: ProcessId, device: int) -> Labels:
+        index, uuid = ("", "") if device == UNKNOWN_DEVICE else self._gpu_of(process, device)
+        return (("gpu", index), ("gpu_uuid", uuid)) if uuid else ()

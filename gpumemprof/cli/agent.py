@@ -1,0 +1,67 @@
+"""``gpumemprof agent``: profile the GPU processes of a node until stopped."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+
+from gpumemprof import recording
+from gpumemprof.agent import config
+from gpumemprof.agent.node import NodeAgent
+
+
+def _setting_options(command: click.Command) -> click.Command:
+    for setting in config.SETTINGS:
+        command.params.append(
+            click.Option(
+                [setting.flag],
+                metavar="VALUE",
+                help=setting.help
+                + ("" if setting.default in ("", False) else f"  [default: {setting.default}]"),
+            )
+        )
+    return command
+
+
+@_setting_options
+@click.command()
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help=f"YAML file with settings.  [default: ${config.CONFIG_VARIABLE}]",
+)
+def agent(config_file: Path | None, **flags: Any) -> None:
+    """Profile the GPU processes of this node: those of the pods that the switch allows, or, without
+    Kubernetes, all of them. Every setting is also a key of the file and an environment variable:
+    --pyroscope-url is `pyroscope: {url: …}` and GPUMEMPROF_PYROSCOPE_URL."""
+    names = {setting.flag[2:].replace("-", "_"): setting.key for setting in config.SETTINGS}
+    given = {names[name]: value for name, value in flags.items() if value is not None}
+    settings = config.load(config_file, given)
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=settings["log_level"].upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    logging.getLogger("urllib3").setLevel(logging.ERROR)
+    recording.require_privileges()
+    stops: list[int] = []
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        stops.append(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, stop)
+    with (
+        recording.many_files(),
+        NodeAgent(settings, library_path=os.environ.get("LD_LIBRARY_PATH", "")) as node,
+    ):
+        node.run(lambda: bool(stops))
