@@ -11,15 +11,17 @@ from gpumemprof.stack.frames import Frame, FrameKind, Stack
 PERIOD_TYPE = ("space", "bytes")
 
 
-def message_of(profile: Profile) -> pprof_pb2.Profile:
-    """The message for ``profile``. Raises ValueError if a number needs more than 64 bits."""
-    return _Writer(profile).message
+def message_of(profile: Profile, *, comments: bool = True) -> pprof_pb2.Profile:
+    """The message for ``profile``. Raises ValueError if a number needs more than 64 bits.
+
+    Without ``comments`` there are only the samples: no counters, command lines or failures."""
+    return _Writer(profile, comments).message
 
 
 class _Writer:
     """Numbers strings, mappings, functions and locations as they are first met."""
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: Profile, comments: bool) -> None:
         self.message = pprof_pb2.Profile(time_nanos=profile.time_ns, period=1)
         self.message.duration_nanos = profile.duration_ns
         self._strings: dict[str, int] = {}
@@ -38,7 +40,8 @@ class _Writer:
             )
             for key, text in sample.labels:
                 entry.label.add(key=self._string(key), str=self._string(text))
-        self.message.comment.extend(map(self._string, pprof_comments.write(profile)))
+        if comments:
+            self.message.comment.extend(map(self._string, pprof_comments.write(profile)))
         self.message.string_table.extend(self._strings)
 
     def _string(self, text: str) -> int:
