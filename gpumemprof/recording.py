@@ -19,7 +19,7 @@ from gpumemprof.probe.attach import AttachMode
 from gpumemprof.process import procfs
 from gpumemprof.process.elf import EM_X86_64, ElfFile
 from gpumemprof.process.launch import Command
-from gpumemprof.profile import files, folded, pprof, speedscope
+from gpumemprof.profile import files, folded, perfetto, pprof, speedscope
 from gpumemprof.profile.merge import gpu_only
 from gpumemprof.profile.model import Profile
 from gpumemprof.profile.text import printable
@@ -31,6 +31,7 @@ FORMATS = {
     "pprof": "gpumemprof.pb.gz",
     "folded": "gpumemprof.folded",
     "speedscope": "gpumemprof.speedscope.json",
+    "perfetto": "gpumemprof.perfetto.json",
     "html": "gpumemprof.html",
 }
 """Format → default file name."""
@@ -39,6 +40,7 @@ _ENCODERS: dict[str, Callable[[Profile], bytes]] = {
     "pprof": pprof.encode,
     "folded": lambda profile: folded.encode(gpu_only(profile)).encode(),
     "speedscope": lambda profile: speedscope.encode(gpu_only(profile), "gpumemprof").encode(),
+    "perfetto": lambda profile: perfetto.encode(profile).encode(),
     "html": lambda profile: html.page(profile).encode(),
 }
 _LIVE_SECONDS = 0.5

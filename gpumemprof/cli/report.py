@@ -14,7 +14,7 @@ from rich.console import Console
 
 from gpumemprof.cli.options import output_option
 from gpumemprof.errors import UsageError
-from gpumemprof.profile import files, folded, speedscope
+from gpumemprof.profile import files, folded, perfetto, speedscope
 from gpumemprof.profile.merge import GPU_KINDS, PINNED_KIND, gpu_only, of_kinds
 from gpumemprof.profile.model import Profile
 from gpumemprof.report import html, json_report, table
@@ -58,6 +58,7 @@ _FORMATS: dict[str, Callable[[Profile, _Options], str]] = {
     "table": _table,
     "folded": lambda profile, options: folded.encode(profile, _type(profile, options)),
     "speedscope": lambda profile, options: speedscope.encode(profile, options.name),
+    "perfetto": lambda profile, _: perfetto.encode(profile),
     "json": _json,
     "html": _html,
 }
@@ -116,7 +117,8 @@ def _only(kind: str, profile: Profile) -> Profile:
     default="table",
     show_default=True,
     help="Table for people, HTML for a page with flame graphs in one file, JSON for scripts, "
-    "folded or speedscope for other viewers of flame graphs.",
+    "folded or speedscope for other viewers of flame graphs, perfetto for memory over time in "
+    "ui.perfetto.dev and chrome://tracing.",
 )
 @output_option
 def report(

@@ -19,6 +19,8 @@ Sizes are bytes, times ns since the epoch. The five values of a stack or functio
                        pinned_in_use, pinned_peak, driver, and ``not_tracked``: driver - in_use
 ``failures``           time_ns, labels, error, error_name, requested, free, total, in_use, stack
                        (frames from the leaf), ``live``: bytes, labels, stack; live_omitted
+``series``             what each process held over time, of each kind on each device: labels,
+                       ``points``: [time_ns, bytes from then on], ``peak``, ``peak_time_ns``
 =====================  ======================================================================
 """
 
@@ -29,7 +31,7 @@ from typing import Any
 
 from gpumemprof.profile.completeness import lost
 from gpumemprof.profile.merge import PINNED_KIND, gpu_only, label, of_kinds
-from gpumemprof.profile.model import Failure, ProcessInfo, Profile
+from gpumemprof.profile.model import Failure, ProcessInfo, Profile, Series
 from gpumemprof.report import cuda_errors
 from gpumemprof.report.functions import FunctionRow, functions
 from gpumemprof.stack.frames import Stack
@@ -54,6 +56,7 @@ def report(profile: Profile, sort: str = "inuse", limit: int | None = None) -> d
         "pinned_functions": [_function(row) for row in functions(pinned, sort)[:limit]],
         "processes": [_process(process) for process in profile.processes],
         "failures": [_failure(failure, profile) for failure in profile.failures],
+        "series": [_series(series) for series in profile.series],
     }
 
 
@@ -72,6 +75,16 @@ def _function(row: FunctionRow) -> dict[str, Any]:
 def _process(process: ProcessInfo) -> dict[str, Any]:
     driver = process.driver
     return asdict(process) | {"not_tracked": None if driver is None else driver - process.in_use}
+
+
+def _series(series: Series) -> dict[str, Any]:
+    when, most = series.peak
+    return {
+        "labels": dict(series.labels),
+        "points": [list(point) for point in series.points],
+        "peak": most,
+        "peak_time_ns": when,
+    }
 
 
 def _failure(failure: Failure, profile: Profile) -> dict[str, Any]:

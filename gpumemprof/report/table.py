@@ -13,6 +13,7 @@ from gpumemprof.report import units
 from gpumemprof.report.functions import SORTS, functions, place
 from gpumemprof.report.header import print_header
 from gpumemprof.report.layout import Column, columns, print_lines
+from gpumemprof.report.series import print_series
 from gpumemprof.report.stacks import print_failures, print_stacks
 
 DEFAULT_LIMIT = 20
@@ -47,14 +48,15 @@ def render(
     *,
     by: str = "self",
 ) -> None:
-    """Print ``profile``: what was recorded, whether all of it, the totals, the processes, the
-    functions, the failures.
+    """Print ``profile``: what was recorded, whether all of it, the totals, the processes,
+    memory over time, the functions, the failures.
 
     ``sort``: a key of ``functions.SORTS``; ``limit``: rows of each table; ``stacks``: the largest
     stacks instead of the functions; ``by``: ``self`` or ``total``. Where nothing is in use any
     more, ``inuse`` shows the peak. GPU memory and pinned host memory have tables of their own and
     are never added up."""
     print_header(profile, console, limit)
+    print_series(profile, console, limit)
     parts = [("GPU memory", gpu_only(profile))]
     pinned = of_kinds(profile, {PINNED_KIND})
     if pinned.samples:

@@ -73,6 +73,11 @@ class TestReport:
             json.loads(capsys.readouterr().out)["functions"][0]["self"]["inuse_space"] == 48 * GIB
         )
 
+    def test_perfetto_gets_memory_over_time_of_all_kinds(self, recorded, capsys):
+        assert main(["report", recorded, "--format", "perfetto"]) == 0
+        names = {event["name"] for event in json.loads(capsys.readouterr().out)["traceEvents"]}
+        assert {"device memory, device 0", "pinned host memory", "cudaMalloc failed"} <= names
+
     def test_speedscope_is_named_after_the_file(self, recorded, capsys):
         assert main(["report", recorded, "--format", "speedscope"]) == 0
         assert json.loads(capsys.readouterr().out)["name"] == "train.pb.gz"

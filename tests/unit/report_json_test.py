@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from hypothesis import given
-from profile_examples import GIB, START, TRAINING, WEIGHTS, profiles
+from profile_examples import GIB, SECOND, START, TRAINING, WEIGHTS, profiles
 
 from gpumemprof.profile.model import Values
 from gpumemprof.report.json_report import report
@@ -54,6 +54,14 @@ class TestReport:
         assert lost["complete"] is False
         assert lost["completeness"] == {"events_lost": 3}
         assert lost["losses"][0].startswith("3 events were lost")
+
+    def test_memory_over_time_has_every_point_and_the_peak(self):
+        device, pinned = report(TRAINING)["series"]
+        assert device["labels"]["kind"] == "device"
+        assert device["points"][0] == [START + SECOND, 13 * GIB]
+        assert device["peak"] == 70 * GIB + (96 << 20)
+        assert device["peak_time_ns"] == START + 79 * SECOND
+        assert pinned["points"] == [[START + 2 * SECOND, 2 * GIB]]
 
     def test_a_process_tells_what_is_not_tracked(self):
         (process,) = report(TRAINING)["processes"]

@@ -89,7 +89,7 @@ class TestHeader:
 class TestProcesses:
     def test_each_has_what_it_holds_and_what_the_driver_says_beyond(self):
         text = piped(TRAINING)
-        (row,) = re.findall(r"^python \(4242\) .*$", text, re.M)
+        (row,) = re.findall(r"^python \(4242\) .*running$", text, re.M)
         assert re.split(r"  +", row) == [
             "python (4242)", "61.1 GiB", "70.1 GiB", "2.00 GiB", "62.0 GiB", "928 MiB", "running",
         ]  # fmt: skip
