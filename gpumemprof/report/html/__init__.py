@@ -34,7 +34,8 @@ puts text into the page as text, never as markup. Numbers beyond 2**53 lose thei
                   ``origins``), ``cuda`` (1: a CUDA call or CUDA's inside, owns no memory)
 ``origins``       python, native, cuda, nccl, note
 ``frames``        columns ``function``, ``line`` (0: not known)
-``nodes``         stacks as a tree, parents first: columns ``parent`` (-1: none), ``frame``
+``nodes``         stacks as a tree, parents first: columns ``up`` (how many places before it the
+                  parent stands; 0: none), ``frame``
 ``labels``        columns ``process``, ``pod``, ``device``, ``kind``, ``call`` (strings): one row
                   for each set of labels
 ``samples``       columns ``node`` (the innermost frame), ``owner`` (the node that the bytes

@@ -89,7 +89,10 @@ class Columns:
                 "cuda": cuda,
             },
             "frames": {"function": functions, "line": lines},
-            "nodes": {"parent": parents, "frame": frames},
+            "nodes": {
+                "up": [n - parent if parent >= 0 else 0 for n, parent in enumerate(parents)],
+                "frame": frames,
+            },
             "labels": self._label_columns(),
             "samples": {
                 "node": nodes,

@@ -14,19 +14,17 @@ function functionRows(model, samples, weights) {
   const selfBefore = new Float64Array(count);
   const owns = new Uint8Array(count);
   const outsidePython = new Uint8Array(count);
-  const byFrame = [bytes, ...ties].map(() => new Float64Array(model.functionOf.length));
-  const tieSums = ties.map(() => new Float64Array(count));
-  const frames = new Set();
+  const frameCount = model.functionOf.length;
+  const byFrame = [0, 1, 2].map(() => new Float64Array(frameCount));
+  const [ofFrame, firstTie, secondTie] = byFrame;
+  const frames = new Uint8Array(frameCount);
   const seen = new Int32Array(count).fill(-1);
   for (const sample of samples) {
     const owner = model.functionOf[model.frame[model.owner[sample]]];
     self[owner] += bytes[sample];
     if (before) selfBefore[owner] += before[sample];
     owns[owner] = 1;
-    let python = false;
-    for (let node = model.node[sample]; node >= 0 && !python; node = model.parent[node]) {
-      python = model.origin[model.functionOf[model.frame[node]]] === 0;
-    }
+    const python = model.origin[owner] === 0; // it owns wherever it is on the stack
     for (let node = model.node[sample]; node >= 0; node = model.parent[node]) {
       const frame = model.frame[node];
       const fn = model.functionOf[frame];
@@ -35,17 +33,19 @@ function functionRows(model, samples, weights) {
       total[fn] += bytes[sample];
       if (before) totalBefore[fn] += before[sample];
       if (!python) outsidePython[fn] = 1;
-      frames.add(frame);
-      byFrame[0][frame] += bytes[sample];
-      ties.forEach((column, at) => {
-        byFrame[at + 1][frame] += column[sample];
-        tieSums[at][fn] += column[sample];
-      });
+      frames[frame] = 1;
+      ofFrame[frame] += bytes[sample];
+      firstTie[frame] += ties[0][sample];
+      secondTie[frame] += ties[1][sample];
     }
   }
   const best = new Map();
-  for (const frame of frames) {
+  const tieSums = [new Float64Array(count), new Float64Array(count)];
+  for (let frame = 0; frame < frameCount; frame += 1) {
+    if (!frames[frame]) continue;
     const fn = model.functionOf[frame];
+    tieSums[0][fn] += firstTie[frame];
+    tieSums[1][fn] += secondTie[frame];
     if (!best.has(fn) || heavier(model, byFrame, frame, best.get(fn))) best.set(fn, frame);
   }
   return [...best].map(([fn, frame]) => ({

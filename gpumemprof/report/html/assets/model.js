@@ -28,7 +28,7 @@ class Model {
     this.cuda = Uint8Array.from(functions.cuda);
     this.functionOf = Int32Array.from(frames.function);
     this.lineOf = Float64Array.from(frames.line);
-    this.parent = Int32Array.from(nodes.parent);
+    this.parent = Int32Array.from(nodes.up, (up, at) => (up ? at - up : -1));
     this.frame = Int32Array.from(nodes.frame);
     this.labels = {};
     for (const [name, numbers] of Object.entries(labels)) this.labels[name] = text(numbers);

@@ -1,6 +1,7 @@
 // Stacks of the chosen samples as the tree that a flame graph draws.
 
 const ROOT = 0;
+const MANY_CHILDREN = 32;
 
 /**
  * `options`: `weights`; `group` (a dimension, or empty) puts a node for each of its values above
@@ -12,112 +13,144 @@ class Tree {
     this.model = model;
     this.lines = Boolean(options.lines);
     this.compared = options.weights.before !== null;
-    this.groups = [];
-    // One entry for each node of this tree:
-    this.parent = [-1];
-    this.frame = [-1]; // the first of its frames; -2 - number of a group; -1 the root
-    this.depth = [0];
-    this.self = [0];
-    this.selfBefore = [0];
-    this._ends = [0]; // bytes of the stacks that end here
-    this._endsBefore = [0];
-    this._counts = [0];
+    this.groups = []; // their names
     this._several = new Set(); // nodes of frames with different lines
-    // One for each pair of a group and a node of the data, to tell the lines of a node:
-    this._pairFrame = [];
-    this._pairNode = [];
-    this._pairParent = [];
-    this._pairBytes = [];
-    this._add(samples, options);
+    const groups = byGroup(model, samples, options.group);
+    this._room(groups);
+    this._node(-1, -1, -1);
+    groups.forEach(([name, members], number) => {
+      const key = -1 - number;
+      const top = name === null ? ROOT : this._node(ROOT, key, -1 - this.groups.push(name));
+      this._add(members, number, top, options);
+    });
     this._sum();
     this._arrange();
   }
 
-  get size() {
-    return this.parent.length;
-  }
-
-  _add(samples, { weights, group, hidden }) {
+  /** Makes room for as many nodes as there can be: one for each pair of a group and a node of the
+   * data. Pairs are kept, too: they tell the lines of a node. */
+  _room(groups) {
     const { model } = this;
-    const stride = Math.max(model.name.length, model.functionOf.length) + 1;
-    const children = new Map();
-    const pairAt = new Int32Array(model.parent.length);
-    const groupAt = new Int32Array(model.parent.length).fill(-1);
-    const path = [];
-    this._grouped(samples, group).forEach(([name, members], number) => {
-      const top = name === null ? ROOT : this._node(ROOT, -2 - this.groups.push(name) + 1);
+    let pairs = 0;
+    const group = new Int32Array(model.parent.length).fill(-1);
+    groups.forEach(([, members], number) => {
       for (const sample of members) {
         let node = model.node[sample];
-        for (; node >= 0 && groupAt[node] !== number; node = model.parent[node]) path.push(node);
-        let pair = node >= 0 ? pairAt[node] : -1;
-        while (path.length) {
-          node = path.pop();
-          const frame = model.frame[node];
-          const fn = model.functionOf[frame];
-          let at = pair < 0 ? top : this._pairNode[pair];
-          if (!(hidden && hidden[fn])) {
-            const key = at * stride + (this.lines ? frame : fn);
-            const known = children.get(key);
-            at = known === undefined ? this._node(at, frame) : known;
-            if (known === undefined) children.set(key, at);
-            else if (this.frame[at] !== frame) this._several.add(at);
-          }
-          pair = this._pair(pair, frame, at);
-          pairAt[node] = pair;
-          groupAt[node] = number;
-        }
-        const end = this._pairNode[pair];
-        const owner = this._pairNode[pairAt[model.owner[sample]]];
-        this._pairBytes[pair] += weights.bytes[sample];
-        this._ends[end] += weights.bytes[sample];
-        this.self[owner] += weights.bytes[sample];
-        if (weights.counts) this._counts[end] += weights.counts[sample];
-        if (weights.before) {
-          this._endsBefore[end] += weights.before[sample];
-          this.selfBefore[owner] += weights.before[sample];
+        for (; node >= 0 && group[node] !== number; node = model.parent[node]) {
+          group[node] = number;
+          pairs += 1;
         }
       }
     });
+    const nodes = pairs + groups.length + 1;
+    this.size = 0;
+    this.parent = new Int32Array(nodes);
+    this.frame = new Int32Array(nodes); // the first of its frames; -1 the root, -2 - n a group
+    this.depth = new Int32Array(nodes);
+    this.self = new Float64Array(nodes);
+    this.selfBefore = new Float64Array(nodes);
+    this.total = new Float64Array(nodes);
+    this.before = new Float64Array(nodes);
+    this.counts = new Float64Array(nodes);
+    this._key = new Float64Array(nodes);
+    this._last = new Int32Array(nodes).fill(-1); // child added last, and the one added before it
+    this._previous = new Int32Array(nodes).fill(-1);
+    this._indexes = new Map(); // of nodes with many children: key → child
+    this._pairs = 0;
+    this._pairFrame = new Int32Array(pairs);
+    this._pairNode = new Int32Array(pairs);
+    this._pairParent = new Int32Array(pairs);
+    this._pairBytes = new Float64Array(pairs);
+    this._pairAt = new Int32Array(model.parent.length);
+    this._groupAt = group.fill(-1);
   }
 
-  _grouped(samples, group) {
-    if (!group) return [[null, samples]];
-    const groups = new Map();
+  _add(samples, number, top, { weights, hidden }) {
+    const { model, _pairAt: pairAt, _groupAt: groupAt } = this;
+    const path = [];
     for (const sample of samples) {
-      const name = this.model.labels[group][this.model.labelsOf[sample]];
-      if (!groups.has(name)) groups.set(name, []);
-      groups.get(name).push(sample);
+      let node = model.node[sample];
+      for (; node >= 0 && groupAt[node] !== number; node = model.parent[node]) path.push(node);
+      let pair = node >= 0 ? pairAt[node] : -1;
+      let at = pair < 0 ? top : this._pairNode[pair];
+      while (path.length) {
+        node = path.pop();
+        const frame = model.frame[node];
+        const fn = model.functionOf[frame];
+        if (!(hidden && hidden[fn])) at = this._child(at, this.lines ? frame : fn, frame);
+        this._pairParent[this._pairs] = pair;
+        this._pairFrame[this._pairs] = frame;
+        this._pairNode[this._pairs] = at;
+        pair = this._pairs;
+        this._pairs += 1;
+        pairAt[node] = pair;
+        groupAt[node] = number;
+      }
+      const owner = this._pairNode[pairAt[model.owner[sample]]];
+      this._pairBytes[pair] += weights.bytes[sample];
+      this.total[at] += weights.bytes[sample];
+      this.self[owner] += weights.bytes[sample];
+      if (weights.counts) this.counts[at] += weights.counts[sample];
+      if (weights.before) {
+        this.before[at] += weights.before[sample];
+        this.selfBefore[owner] += weights.before[sample];
+      }
     }
-    return [...groups];
   }
 
-  _node(parent, frame) {
-    this.parent.push(parent);
-    this.frame.push(frame);
-    this.depth.push(this.depth[parent] + 1);
-    for (const column of [this.self, this.selfBefore, this._ends, this._endsBefore, this._counts]) {
-      column.push(0);
+  _child(parent, key, frame) {
+    const index = this._indexes.size ? this._indexes.get(parent) : undefined;
+    let child = -1;
+    if (index) {
+      child = index.get(key) ?? -1;
+    } else {
+      let steps = 0;
+      for (child = this._last[parent]; child >= 0 && this._key[child] !== key; steps += 1) {
+        child = this._previous[child];
+      }
+      if (steps > MANY_CHILDREN) this._index(parent);
     }
-    return this.parent.length - 1;
+    if (child < 0) {
+      child = this._node(parent, key, frame);
+      if (index) index.set(key, child);
+    } else if (this.frame[child] !== frame) {
+      this._several.add(child);
+    }
+    return child;
   }
 
-  _pair(parent, frame, node) {
-    this._pairParent.push(parent);
-    this._pairFrame.push(frame);
-    this._pairNode.push(node);
-    this._pairBytes.push(0);
-    return this._pairParent.length - 1;
+  _index(parent) {
+    const index = new Map();
+    for (let at = this._last[parent]; at >= 0; at = this._previous[at]) index.set(this._key[at], at);
+    this._indexes.set(parent, index);
+  }
+
+  _node(parent, key, frame) {
+    const node = this.size;
+    this.size += 1;
+    this.parent[node] = parent;
+    this.frame[node] = frame;
+    this._key[node] = key;
+    if (parent >= 0) {
+      this.depth[node] = this.depth[parent] + 1;
+      this._previous[node] = this._last[parent];
+      this._last[parent] = node;
+    }
+    return node;
   }
 
   _sum() {
-    this.total = Float64Array.from(this._ends);
-    this.before = Float64Array.from(this._endsBefore);
-    this.counts = Float64Array.from(this._counts);
+    const { parent, total, before, counts } = this;
     // How wide a node is: in a comparison what was and what is both need room.
-    this.weight = Float64Array.from(this._ends, (bytes, at) => Math.max(bytes, this.before[at]));
+    const weight = this.compared ? total.map((bytes, at) => Math.max(bytes, before[at])) : total;
+    this.weight = weight;
     for (let node = this.size - 1; node > ROOT; node -= 1) {
-      for (const column of [this.total, this.before, this.counts, this.weight]) {
-        column[this.parent[node]] += column[node];
+      const above = parent[node];
+      total[above] += total[node];
+      counts[above] += counts[node];
+      if (this.compared) {
+        before[above] += before[node];
+        weight[above] += weight[node];
       }
     }
   }
@@ -213,4 +246,16 @@ class Tree {
     }
     return { bytes, count };
   }
+}
+
+/** [name, samples] for each value of a dimension, or all samples without a name. */
+function byGroup(model, samples, dimension) {
+  if (!dimension) return [[null, samples]];
+  const groups = new Map();
+  for (const sample of samples) {
+    const name = model.labels[dimension][model.labelsOf[sample]];
+    if (!groups.has(name)) groups.set(name, []);
+    groups.get(name).push(sample);
+  }
+  return [...groups];
 }
