@@ -18,7 +18,7 @@ from gpumemprof.ledger.decode import NO_STACK, Decoder
 from gpumemprof.ledger.events import UNKNOWN_DEVICE, ProcessEnded
 from gpumemprof.ledger.ledger import Ledger
 from gpumemprof.ledger.model import LedgerSnapshot, OnChange, Totals
-from gpumemprof.ledger.series import SeriesLimits, SeriesLog
+from gpumemprof.ledger.series import Points, SeriesKey, SeriesLimits, SeriesLog
 from gpumemprof.probe.calls import CALLS, Action
 from gpumemprof.probe.events import (
     CallEvent,
@@ -409,6 +409,7 @@ class Recorder:
             started_ns=self.started_ns,
             duration_ns=time.monotonic_ns() - self._started,
             about={**self.about(), **(about or {})},
+            series=self.series.snapshot(),
         )
 
     def profile_of(
@@ -421,9 +422,10 @@ class Recorder:
         completeness: Mapping[str, int] | None = None,
         about: Mapping[str, str] | None = None,
         labels: PlaceLabels = lambda _process, _device: (),
+        series: Mapping[SeriesKey, Points] | None = None,
     ) -> Profile:
-        """The profile of some processes; ``snapshot``: theirs. ``completeness``: instead of
-        everything that was lost since the start."""
+        """The profile of some processes; ``snapshot`` and ``series``: theirs. ``completeness``:
+        instead of everything that was lost since the start."""
         driver = self._driver_bytes()
         # First, so that frames without a symbol are among what is told below.
         self.stacks.resolve_all(aggregate.key.stack for aggregate in snapshot.aggregates)
@@ -439,6 +441,7 @@ class Recorder:
             driver_bytes=driver,
             before_attach={p.id: before[p.id] for p in processes if p.id in before},
             labels=labels,
+            series=series,
         )
 
     def _driver_bytes(self) -> dict[ProcessId, int]:
