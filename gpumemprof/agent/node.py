@@ -23,7 +23,8 @@ from gpumemprof.agent.mailbox import Mailbox
 from gpumemprof.agent.outputs import Outputs
 from gpumemprof.agent.placing import Cluster, NoCluster
 from gpumemprof.agent.publisher import Publisher
-from gpumemprof.export.model import AgentView, ContainerProfile, Owner
+from gpumemprof.export.model import AgentView, ContainerProfile, Owner, PushStatus
+from gpumemprof.export.server import Health
 from gpumemprof.kube.watch import ClusterWatch
 from gpumemprof.ledger.series import SeriesLimits
 from gpumemprof.probe.loader import Options
@@ -54,9 +55,7 @@ class NodeAgent:
         with contextlib.ExitStack() as stack:
             self._watch = self._watch_cluster(stack)
             self._cluster: Cluster = WatchedCluster(self._watch) if self._watch else NoCluster()
-            self._outputs = stack.enter_context(
-                Outputs(settings, self, on_dropped=self._dropped.append)
-            )
+            self._outputs = stack.enter_context(Outputs(settings, on_dropped=self._dropped.append))
             self._accounts = Accounts(self._gpu_of)
             self._recorder = stack.enter_context(Recorder(self._options(library_path)))
             self._following = Following(
@@ -77,6 +76,7 @@ class NodeAgent:
                 gpu_of=self._gpu_of,
                 about=self._about(),
             )
+            self._outputs.serve(self)
             self._close = stack.pop_all()
 
     def _watch_cluster(self, stack: contextlib.ExitStack) -> ClusterWatch | None:
@@ -151,13 +151,22 @@ class NodeAgent:
 
     # What others ask, from any thread (export.server.Sources)
 
-    def is_alive(self) -> bool:
-        """Whether the loop turns."""
-        return time.monotonic() - self._turned < STALL_SECONDS
+    def health(self) -> Health:
+        """Whether the loop turns, and pods, switch and running processes were read once."""
+        silent = time.monotonic() - self._turned
+        return Health(
+            f"the agent's loop has not turned for {silent:.0f} s" if silent > STALL_SECONDS else "",
+            self._not_ready(),
+        )
 
-    def is_ready(self) -> bool:
-        """Whether probes are attached, and pods and switch were read."""
-        return self._discovery.rounds > 0 and (self._watch is None or self._watch.synced)
+    def _not_ready(self) -> str:
+        if self._watch is not None and not self._watch.synced:
+            return "pods and switch were not read from the Kubernetes API yet"
+        return "" if self._discovery.rounds else "running processes were not looked at yet"
+
+    def push(self) -> PushStatus | None:
+        """How sending goes."""
+        return self._outputs.push()
 
     def view(self) -> AgentView:
         """The state now. Raises Busy."""
@@ -174,6 +183,7 @@ class NodeAgent:
             libraries[probed.library.value] = libraries.get(probed.library.value, 0) + 1
         watch = self._watch
         errors = {} if watch is None else watch.counters()
+        kernel = self._recorder.probes.counters()
         return AgentView(
             time_ns=time.time_ns(),
             node=self._node,
@@ -182,7 +192,8 @@ class NodeAgent:
             owners_overflowed=self._following.counts["owners_overflowed"],
             counters={
                 **self._recorder.completeness(),
-                "events": self._recorder.records,
+                "events": kernel["events"],
+                "stacks": kernel["stacks"],
                 **self._following.counts,
                 **self._publisher.counts,
                 **self._discovery.counts,

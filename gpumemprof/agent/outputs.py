@@ -6,41 +6,20 @@ import contextlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from gpumemprof.agent.config import Settings
 from gpumemprof.agent.publisher import Sink
 from gpumemprof.agent.sinks import PyroscopeSink, StoreSink
 from gpumemprof.errors import UsageError
-from gpumemprof.export.model import AgentView, ContainerProfile, Owner, PushStatus
+from gpumemprof.export.model import ContainerProfile, Owner, PushStatus
 from gpumemprof.export.prometheus import AgentCollector, Exposition
 from gpumemprof.export.pyroscope.pusher import Pusher
 from gpumemprof.export.pyroscope.settings import PyroscopeSettings
+from gpumemprof.export.server import AgentServer, Sources
 from gpumemprof.export.store import ProfileStore
-from gpumemprof.profile.model import Profile
 
 log = logging.getLogger(__name__)
 _MAX_SECRET = 64 << 10
-
-
-class Agent(Protocol):
-    """Whom the outputs ask, from their own threads."""
-
-    def is_alive(self) -> bool:
-        """Whether its loop turns."""
-        ...
-
-    def is_ready(self) -> bool:
-        """Whether it records what it should."""
-        ...
-
-    def view(self) -> AgentView:
-        """Its state."""
-        ...
-
-    def current(self, owner: Owner) -> Profile | None:
-        """What a container holds now."""
-        ...
 
 
 class Outputs:
@@ -49,13 +28,12 @@ class Outputs:
     def __init__(
         self,
         settings: Settings,
-        agent: Agent,
         *,
         on_dropped: Callable[[ContainerProfile], None],
     ) -> None:
         """Raises UsageError that names the setting which cannot be used. ``on_dropped``: see
         Pusher."""
-        self._agent = agent
+        self._settings = settings
         self.sinks: list[Sink] = []
         self._pyroscope: PyroscopeSink | None = None
         self._store: StoreSink | None = None
@@ -73,14 +51,27 @@ class Outputs:
                 self._pyroscope = PyroscopeSink(Pusher(_pyroscope(settings), on_dropped))
                 stack.callback(self._pyroscope.stop)
                 self.sinks.append(self._pyroscope)
-            self._metrics = Exposition(
-                AgentCollector(
-                    agent.view, self._push_status, max_series=settings["metrics.max_series"]
-                )
-            )
             self._close = stack.pop_all()
 
-    def _push_status(self) -> PushStatus | None:
+    def serve(self, sources: Sources) -> None:
+        """Answer /metrics, /healthz and /readyz, and serve the page, from now on. Raises
+        UsageError when an address cannot be listened on."""
+        metrics = Exposition(
+            AgentCollector(
+                sources.view, sources.push, max_series=self._settings["metrics.max_series"]
+            )
+        )
+        server = AgentServer(
+            sources,
+            metrics,
+            None if self._store is None else self._store.store,
+            metrics_listen=self._settings["metrics.listen"],
+            page_listen=self._settings["page.listen"],
+        )
+        self._close.callback(server.close)
+
+    def push(self) -> PushStatus | None:
+        """How sending goes."""
         return None if self._pyroscope is None else self._pyroscope.status()
 
     def flush(self, seconds: float) -> None:

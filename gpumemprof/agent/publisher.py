@@ -121,8 +121,11 @@ class Publisher:
 
     def carry(self, dropped: ContainerProfile) -> None:
         """A profile was given up on its way to where sums are made: its allocations go with the
-        container's next."""
-        self._carried.put(dropped)
+        container's next. Of one that was switched off meanwhile nothing goes anywhere."""
+        if dropped.owner in self._following.published_for():
+            self._carried.put(dropped)
+        else:
+            self.counts["allocations_not_told"] += dropped.profile.total.alloc_objects
 
     def forget_process(self, process: ProcessId) -> None:
         """Nothing of it is to be told any more."""

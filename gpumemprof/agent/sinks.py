@@ -20,7 +20,7 @@ class StoreSink:
     """Puts profiles into the local store."""
 
     def __init__(self, store: ProfileStore) -> None:
-        self._store = store
+        self.store = store
         self._queue: deque[ContainerProfile] = deque()
         self._change = threading.Condition()
         self._working = threading.Lock()
@@ -46,7 +46,7 @@ class StoreSink:
         with self._working:
             with self._change:
                 self._queue = deque(each for each in self._queue if not off(each.owner))
-            self._store.forget_where(off)
+            self.store.forget_where(off)
 
     def stop(self) -> None:
         """Store what waits, and end."""
@@ -54,7 +54,7 @@ class StoreSink:
             self._stopping = True
             self._change.notify()
         self._thread.join(10)
-        self._store.close()
+        self.store.close()
 
     def _run(self) -> None:
         while True:
@@ -68,7 +68,7 @@ class StoreSink:
                         continue
                     profile = self._queue.popleft()
                 try:
-                    self._store.put(profile)
+                    self.store.put(profile)
                 except Exception:
                     log.exception("a profile could not be stored")
 

@@ -51,7 +51,15 @@ LOST: dict[str, str] = {
     "python_reused": "Python frames ran code that was gone before its name was read",
     "python_not_code": "Python frames had no code object where one should be",
     "python_unreadable": "Python frames could not be read from the program's memory",
+    # Counted by the agent (agent/, export/).
     "push_failed": "profiles could not be pushed",
+    "held_dropped": "processes were not recorded: too many waited for their pod to be known",
+    "held_without_pod": "processes ended without their pod ever being known: they are not told",
+    "owners_overflowed": "processes were not recorded: too many containers are told apart already",
+    "switches_failed": "processes could not be switched on or off",
+    "processes_not_added": "processes were found and could not be recorded",
+    "intervals_missed": "intervals have no profile: the agent had no time, or the clock was set",
+    "allocations_not_told": "allocations are in no pushed profile: their container was gone",
 }
 """Counter -> what happened that many times, worded to follow a number."""
 
@@ -64,6 +72,7 @@ NORMAL: dict[str, str] = {
     "failed_frees": "frees failed: their memory is still counted",
     "stacks_pruned": "small stacks were summed into one, to keep the profile small",
     "empty": "allocations were of 0 bytes",
+    "profiles_made": "profiles of containers were made",
     "series_omitted": "processes, kinds or devices are not shown over time: there were too many",
     "frames_without_symbol": "native frames have no symbol: shown as module and address",
     "python_lines_unknown": "Python frames have no known line",

@@ -185,18 +185,18 @@ def _retry_after(text: str | None) -> float | None:
 
 
 _ERRORS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Result, str], ...] = (
-    (urllib3.exceptions.NameResolutionError, Result.UNREACHABLE, "its name cannot be resolved"),
-    (
-        (requests.ConnectTimeout, urllib3.exceptions.ConnectTimeoutError),
-        Result.UNREACHABLE,
-        "no connection within the time allowed",
-    ),
     (
         (requests.exceptions.ProxyError, urllib3.exceptions.ProxyError),
         Result.UNREACHABLE,
         "the proxy cannot be used",
     ),
+    (urllib3.exceptions.NameResolutionError, Result.UNREACHABLE, "its name cannot be resolved"),
     (urllib3.exceptions.NewConnectionError, Result.UNREACHABLE, "no connection"),
+    (
+        (requests.ConnectTimeout, urllib3.exceptions.ConnectTimeoutError),
+        Result.UNREACHABLE,
+        "no connection within the time allowed",
+    ),
     (requests.Timeout, Result.UNKNOWN, "no answer within the time allowed"),
     (requests.ConnectionError, Result.UNKNOWN, "the connection ended before the answer"),
     (Exception, Result.UNREACHABLE, "the request cannot be made"),
@@ -228,7 +228,8 @@ def _tls(error: ssl.SSLError) -> tuple[Result, str]:
     # One side refused the other before any request was taken.
     refused = "ALERT" in reason or "WRONG_VERSION" in reason or "UNSUPPORTED" in reason
     result = Result.UNREACHABLE if refused else Result.UNKNOWN
-    return result, f"TLS: {reason.replace('_', ' ').lower() or 'error'}"
+    text = reason.replace("_", " ").lower() or (error.strerror or "").partition(" (")[0]
+    return result, f"TLS: {text or 'error'}"
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpumemprof.export.model import ContainerProfile
+from gpumemprof.export.model import ContainerProfile, Owner
 from gpumemprof.export.pyroscope import schedule, series
 from gpumemprof.export.pyroscope.client import Client, Outcome, Result
 from gpumemprof.export.pyroscope.encode import Encoded, Encoder
@@ -31,8 +31,8 @@ class PusherStatus:
     """How pushing goes. A push is one request; a container's profile makes one or several.
 
     ``attempts``: requests made, by ``Result`` value. ``settled``: pushes by how they ended:
-    delivered, rejected, too_old, queue_full, shutdown, unknown (no answer, and given up), broken
-    (could not be made); and ``empty``: profiles of which there was nothing to push. ``waiting``,
+    delivered, rejected, too_old, queue_full, discarded, shutdown, unknown (no answer, and given
+    up), broken (could not be made); and ``empty``: profiles of which there was nothing to push. ``waiting``,
     ``waiting_bytes``: pushes not settled. ``last_success_ns``: wall clock, None if there was none.
     ``last_error``: one line without secrets; empty once a push is delivered again.
     """
@@ -77,6 +77,9 @@ class Pusher:
         self._dropped: deque[ContainerProfile] = deque()
         self._pace = schedule.Pace(settings.bytes_per_second)
         self._busy = False
+        self._at_work: ContainerProfile | Pending | None = None
+        self._discarded = False
+        """Whether what is at work is to go no further."""
         self._hurried = False
         self._closed = False
         self._held_until = 0.0
@@ -101,6 +104,20 @@ class Pusher:
             self._offered.extend(profiles)
             while len(self._offered) > self._settings.queue_items:
                 self._drop_offered([self._offered.popleft()], "queue_full")
+            self._changed.notify_all()
+
+    def discard(self, off: Callable[[Owner], bool]) -> None:
+        """Push nothing more of these containers, and give nothing of them back. What is on its way
+        to the server at this moment may still arrive."""
+        with self._changed:
+            kept = [container for container in self._offered if not off(container.owner)]
+            gone = len(self._offered) - len(kept) + len(self._queue.take_where(off))
+            self._offered = deque(kept)
+            self._dropped = deque(lost for lost in self._dropped if not off(lost.owner))
+            if self._at_work is not None and off(self._at_work.owner):
+                self._discarded = True
+                gone += 1
+            self._settled["discarded"] += gone
             self._changed.notify_all()
 
     def flush(self, seconds: float) -> bool:
@@ -166,8 +183,8 @@ class Pusher:
     def _run(self) -> None:
         while True:
             with self._changed:
-                work = self._next()
-                self._busy = work is not None
+                self._at_work = work = self._next()
+                self._busy, self._discarded = work is not None, False
                 if work is None and not self._dropped:
                     if self._closed:
                         return
@@ -209,6 +226,8 @@ class Pusher:
     def _encode(self, container: ContainerProfile) -> None:
         encoded = self._encoder.encode(container)
         with self._changed:
+            if self._discarded:
+                return
             if not encoded:
                 self._settled["empty"] += 1
             for one in encoded:
@@ -230,6 +249,8 @@ class Pusher:
             pending.uncertain |= outcome.result is Result.UNKNOWN
             self._attempts[outcome.result.value] += 1
             self._tell(outcome)
+            if self._discarded:
+                return
             if outcome.result is Result.DELIVERED:
                 self._failures = 0
                 self._last_success_ns = time.time_ns()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpumemprof.export.model import ContainerProfile, Owner
@@ -89,6 +90,13 @@ class PushQueue:
         for item in old:
             self._remove(item)
         return old
+
+    def take_where(self, chosen: Callable[[Owner], bool]) -> list[Pending]:
+        """All of the owners for which ``chosen`` is true; they wait no more."""
+        found = [item for item in self._items if chosen(item.owner)]
+        for item in found:
+            self._remove(item)
+        return found
 
     def take_all(self) -> list[Pending]:
         """All; none waits any more."""
