@@ -132,6 +132,12 @@ class EventReader:
         self._frame_size = layout_of("python_frame").size
         self._process_size = layout_of("process_event").size
 
+    def caller(self, record: memoryview) -> int:
+        """The pid of a record of a call; -1 for one of the fork, exec or exit of a process."""
+        if len(record) == self._process_size:
+            return -1
+        return int(self._call.unpack_from(record)[2])
+
     def event(self, record: memoryview) -> Event:
         """A record of the ring of events."""
         if len(record) == self._process_size:

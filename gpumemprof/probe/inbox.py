@@ -2,20 +2,31 @@
 
 A stack that was never seen before takes milliseconds to unwind, time in which a busy program fills
 a ring. So records are first moved here, which takes microseconds; the rings stay small, and this
-grows only while there is a backlog. It is bounded: when it is full, records stay in the rings, and
-what finds no room there is counted by the kernel.
+grows only while there is a backlog. It is bounded in bytes: when it is full, records stay in the
+rings, and what finds no room there is counted by the kernel. Events wait as the bytes they came as,
+a third of what they take as values.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 
 from gpumemprof.probe.events import CallEvent, Event, EventReader, StackEvent
 from gpumemprof.probe.ringbuf import RingBuffer
 
-MAX_STACK_BYTES = 64 << 20
-MAX_EVENTS = 1 << 18
+MAX_STACK_BYTES = 16 << 20
+MAX_EVENT_BYTES = 16 << 20
+"""Of waiting events: 35,000."""
+_EVER = 1 << 63
+_EVENT_OVERHEAD = 56
+"""Of a bytes object and its place in the queue."""
+_STACK_OVERHEAD = 900
+"""Of a StackEvent besides its bytes."""
+PAUSE_SECONDS = 0.0005
+PAUSES = 400
+"""How often, and how long each time, the writer of an unfinished record is waited for."""
 
 
 class Inbox:
@@ -29,13 +40,18 @@ class Inbox:
         *,
         at_once: Callable[[StackEvent], None] = lambda _: None,
         max_stack_bytes: int = MAX_STACK_BYTES,
-        max_events: int = MAX_EVENTS,
+        max_event_bytes: int = MAX_EVENT_BYTES,
+        pause: Callable[[float], object] = time.sleep,
     ) -> None:
         """``at_once`` is shown each stack as it is taken out: for what cannot wait."""
         self._at_once = at_once
+        self._pause = pause
         self._event_ring, self._stack_ring, self._reader = events, stacks, reader
-        self._max_stack_bytes, self._max_events = max_stack_bytes, max_events
-        self._events: deque[Event] = deque()
+        self._max_stack_bytes, self._max_event_bytes = max_stack_bytes, max_event_bytes
+        self._events: deque[bytes] = deque()
+        self._event_bytes = 0
+        self._blocked_at = -1
+        """Where in the ring of stacks an unfinished record was waited for in vain."""
         self._stacks: dict[int, deque[StackEvent]] = {}
         self._stack_bytes = 0
         self.records = 0
@@ -51,15 +67,22 @@ class Inbox:
         while self._stack_bytes < self._max_stack_bytes:
             if not self._stack_ring.drain(self._add_stack, limit=64):
                 break
-        room = self._max_events - len(self._events)
-        if room > 0:
-            self.records += self._event_ring.drain(self._add_event, limit=room)
+        while self._event_bytes < self._max_event_bytes:
+            room = self._max_event_bytes - self._event_bytes
+            taken = self._event_ring.drain(self._add_event, limit=min(256, 1 + room // 512))
+            self.records += taken
+            if not taken:
+                break
         if not self._events:
             self._let_go()
 
     def next(self) -> Event | None:
         """The next event, None when none waits."""
-        return self._events.popleft() if self._events else None
+        if not self._events:
+            return None
+        record = self._events.popleft()
+        self._event_bytes -= len(record) + _EVENT_OVERHEAD
+        return self._reader.event(memoryview(record))
 
     def stack(self, event: CallEvent) -> StackEvent | None:
         """The stack that was sent for ``event``; None if it is not there."""
@@ -68,7 +91,35 @@ class Inbox:
             # It came after the last look at the ring of stacks, but before its event.
             self._stack_ring.drain(self._add_stack)
             found = self._take(event)
+        if found is None and self._stack_ring.blocked:
+            found = self._wait_for(event)
         return found
+
+    def _wait_for(self, event: CallEvent) -> StackEvent | None:
+        """The stack may stand behind a record whose writer was interrupted before it was done: it
+        is ready when that thread runs again. One such record is waited for only once."""
+        place = self._stack_ring.position
+        if place == self._blocked_at:
+            return None
+        for _ in range(PAUSES):
+            self._pause(PAUSE_SECONDS)
+            self._stack_ring.drain(self._add_stack)
+            found = self._take(event)
+            if found is not None or not self._stack_ring.blocked:
+                return found
+        self._blocked_at = self._stack_ring.position
+        return None
+
+    def discard(self, pid: int) -> int:
+        """A process was switched off: let go of its calls and stacks that wait; how many calls.
+        Its fork, exec and exit are still told."""
+        reader = self._reader
+        kept = deque(record for record in self._events if reader.caller(memoryview(record)) != pid)
+        count = len(self._events) - len(kept)
+        self._events = kept
+        self._event_bytes = sum(len(record) + _EVENT_OVERHEAD for record in kept)
+        self.forget(pid, _EVER)
+        return count
 
     def forget(self, pid: int, time_ns: int) -> None:
         """The program that was process ``pid`` ended at ``time_ns``: stacks of its calls that never
@@ -101,7 +152,8 @@ class Inbox:
                 self._stack_bytes -= _size(stack)
 
     def _add_event(self, record: memoryview) -> None:
-        self._events.append(self._reader.event(record))
+        self._events.append(bytes(record))
+        self._event_bytes += len(record) + _EVENT_OVERHEAD
 
     def _add_stack(self, record: memoryview) -> None:
         stack = self._reader.stack(record)
@@ -112,4 +164,4 @@ class Inbox:
 
 
 def _size(stack: StackEvent) -> int:
-    return len(stack.window) + len(stack.python_frames)
+    return len(stack.window) + len(stack.python_frames) + _STACK_OVERHEAD

@@ -39,6 +39,17 @@ class RingBuffer:
         """Bytes that wait to be read."""
         return self._producer[0] - self._consumer[0]
 
+    @property
+    def position(self) -> int:
+        """Where reading goes on: grows for ever."""
+        return self._consumer[0]
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the next record is there but not finished: what follows it has to wait."""
+        start = self._consumer[0]
+        return start < self._producer[0] and bool(self._words[(start & self._mask) >> 2] & _BUSY)
+
     def drain(self, handle: Callable[[memoryview], None], limit: int = 1 << 30) -> int:
         """Pass each waiting record, at most ``limit``, to ``handle``; returns how many.
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hooked_calls import OUT
-from kernel_side import PAGE, Ring, btf, call_record, record, stack_record
+from kernel_side import BUSY, PAGE, Ring, btf, call_record, record, stack_record
 
 from gpumemprof.probe.calls import ROWS
 from gpumemprof.probe.events import CallEvent, EventReader, EventType, ProcessEvent
-from gpumemprof.probe.inbox import Inbox
+from gpumemprof.probe.inbox import PAUSES, Inbox
 
 READER = EventReader(btf().layout)
 
@@ -18,7 +21,7 @@ READER = EventReader(btf().layout)
 class Kernel:
     """The kernel's side of an inbox."""
 
-    def __init__(self, **limits: int) -> None:
+    def __init__(self, **limits: Any) -> None:
         self.events, self.stacks = Ring(16 * PAGE), Ring(16 * PAGE)
         self.inbox = Inbox(self.events.reader, self.stacks.reader, READER, **limits)
 
@@ -157,15 +160,105 @@ def test_the_end_of_a_process_lets_go_of_its_stacks_only(kernel: Kernel) -> None
 
 
 def test_events_beyond_the_bound_stay_in_the_ring() -> None:
-    kernel = Kernel(max_events=2)
-    for time_ns in (1, 2, 3):
+    kernel = Kernel(max_event_bytes=1000)
+    times = list(range(1, 11))
+    for time_ns in times:
         kernel.events.send(call_record(4, time_ns))
     kernel.inbox.collect()
-    assert len(kernel.inbox) == 2
+    assert 0 < len(kernel.inbox) < len(times)
     assert kernel.events.reader.waiting > 0
-    assert [kernel.event().time_ns, kernel.event().time_ns] == [1, 2]
+    seen = []
+    while len(kernel.inbox):
+        seen.append(kernel.event().time_ns)
+        kernel.inbox.collect()
+    assert seen == times
+    kernel.close()
+
+
+def test_a_full_inbox_takes_no_more_memory_than_it_is_allowed() -> None:
+    kernel = Kernel(max_event_bytes=64 << 10)
+    gc.collect()
+    tracemalloc.start()
+    for _ in range(40):
+        while kernel.events.room > 1000:
+            kernel.events.send(call_record(4, 1))
+        kernel.inbox.collect()
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kernel.events.reader.waiting > 0
+    assert held < (64 << 10) * 1.3
+    kernel.close()
+
+
+def test_of_a_process_that_was_switched_off_only_its_end_is_still_told(kernel: Kernel) -> None:
+    for pid in (1, 2):
+        kernel.stacks.send(stack_record(pid, 1, 1, pid=pid))
+        kernel.events.send(call_record(pid, 2, stack_id=1, pid=pid))
+    kernel.events.send(record("process_event", type=EventType.EXIT, time_ns=3, pid=1, tid=1))
     kernel.inbox.collect()
-    assert kernel.event().time_ns == 3
+    assert kernel.inbox.discard(1) == 1
+    assert kernel.inbox.stack(kernel.event())
+    end = kernel.inbox.next()
+    assert isinstance(end, ProcessEvent)
+    assert (end.pid, end.type) == (1, EventType.EXIT)
+    assert kernel.inbox.next() is None
+
+
+# Writers that are interrupted
+
+
+class Interrupted(Kernel):
+    """A writer was interrupted before its record of a stack was finished; another thread sent a
+    whole stack, and its event, after that. ``pauses``: how long until it goes on, if it does."""
+
+    def __init__(self, pauses: int | None) -> None:
+        self.pauses, self.slept = pauses, 0
+        super().__init__(pause=self.pause)
+        self._unfinished = self.stacks.send(stack_record(9, 1, 1, b"late"), BUSY)
+        self.stacks.send(stack_record(4, 2, 1, b"wanted"))
+        self.events.send(call_record(4, 3, stack_id=1))
+
+    def pause(self, _: float) -> None:
+        self.slept += 1
+        if self.slept == self.pauses:
+            self.finish()
+
+    def finish(self) -> None:
+        """The writer goes on."""
+        self.stacks.commit(self._unfinished)
+
+
+def test_a_stack_behind_an_unfinished_one_is_waited_for() -> None:
+    kernel = Interrupted(pauses=3)
+    kernel.inbox.collect()
+    assert kernel.window() == b"wanted"
+    assert kernel.slept == 3
+    kernel.events.send(call_record(9, 4, stack_id=1))
+    kernel.inbox.collect()
+    assert kernel.window() == b"late"
+    kernel.close()
+
+
+def test_an_unfinished_stack_is_waited_for_once_and_not_for_ever() -> None:
+    kernel = Interrupted(pauses=None)
+    kernel.inbox.collect()
+    assert kernel.window() is None
+    slept = kernel.slept
+    assert 0 < slept <= PAUSES
+    kernel.events.send(call_record(5, 4, stack_id=1))
+    kernel.inbox.collect()
+    assert kernel.window() is None
+    assert kernel.slept == slept
+    kernel.close()
+
+
+def test_a_stack_that_was_lost_is_not_waited_for() -> None:
+    kernel = Interrupted(pauses=None)
+    kernel.finish()
+    kernel.events.send(call_record(7, 5, stack_id=3))
+    kernel.inbox.collect()
+    assert [kernel.window(), kernel.window()] == [b"wanted", None]
+    assert kernel.slept == 0
     kernel.close()
 
 
