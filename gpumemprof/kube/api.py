@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -19,6 +21,7 @@ from kubernetes.client.api_client import ApiClient
 from kubernetes.client.configuration import Configuration
 from kubernetes.client.exceptions import ApiException
 from kubernetes.config.config_exception import ConfigException
+from kubernetes.config.incluster_config import InClusterConfigLoader
 from kubernetes.dynamic import DynamicClient
 
 from gpumemprof.errors import GpumemprofError
@@ -47,11 +50,24 @@ class ApiError(GpumemprofError):
         self.retry_after = retry_after
 
 
-def in_cluster() -> ApiClient:
-    """A client for a pod, with its service account. The client reads the token again every minute,
-    so a rotated one is taken up. Raises ConfigException outside a pod."""
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+def in_cluster(
+    directory: Path = SERVICE_ACCOUNT, environ: Mapping[str, str] = os.environ
+) -> ApiClient:
+    """A client for a pod, with its service account, whose token and CA are in ``directory``, and
+    the address that ``environ`` tells.
+
+    The client reads the token again every minute, so a rotated one is taken up. Raises
+    ConfigException outside a pod.
+    """
     configuration = Configuration()
-    kubernetes_config.load_incluster_config(client_configuration=configuration)
+    InClusterConfigLoader(
+        token_filename=str(directory / "token"),
+        cert_filename=str(directory / "ca.crt"),
+        environ=environ,
+    ).load_and_set(configuration)
     return _client(configuration)
 
 
@@ -76,6 +92,10 @@ def _client(configuration: Configuration) -> ApiClient:
     return client
 
 
+class Quiet(ApiError):
+    """Nothing came for as long as was allowed."""
+
+
 class Answer:
     """The body of a successful answer, as it comes. A context manager that ends the request."""
 
@@ -83,11 +103,13 @@ class Answer:
         self._response = response
 
     def chunks(self) -> Iterator[bytes]:
-        """What has come, as soon as it comes, at most ``CHUNK_BYTES`` at once. Raises ApiError when
-        nothing came for the read timeout, or the connection broke."""
+        """What has come, as soon as it comes, at most ``CHUNK_BYTES`` at once. Raises Quiet when
+        nothing came for the read timeout, ApiError when the connection broke."""
         while True:
             try:
                 chunk = self._response.read1(CHUNK_BYTES)
+            except urllib3.exceptions.ReadTimeoutError as error:
+                raise Quiet(_reason(error)) from error
             except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
                 raise ApiError(_reason(error)) from error
             if not chunk:

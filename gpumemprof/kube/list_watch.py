@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from gpumemprof.errors import RemoteDataError
-from gpumemprof.kube.api import Answer, Api, ApiError
+from gpumemprof.kube.api import Answer, Api, ApiError, Quiet
 from gpumemprof.kube.json_stream import ObjectList, Piece, lines
 from gpumemprof.kube.pod_json import uid_of
 from gpumemprof.kube.workload import JsonObject
@@ -66,8 +66,10 @@ class Timing:
     watch: tuple[float, float] = (300.0, 600.0)
     """How long the server is asked to keep one watch; drawn anew each time, so that the agents of a
     cluster do not come back together."""
-    watch_read: float = 100.0
-    """Longest silence within a watch: the server sends a bookmark about once a minute."""
+    quiet: tuple[float, float] = (90.0, 150.0)
+    """After how much silence a watch is opened anew, drawn each time. The server sends a bookmark
+    once a minute, but only after something of that kind changed anywhere in the cluster: silence is
+    no failure, and may be a connection that leads nowhere."""
     backoff: tuple[float, float] = (0.5, 30.0)
     """Longest wait after the first failure, and after many; drawn between none and these."""
 
@@ -188,7 +190,10 @@ class ListWatch(Generic[T]):
             "resourceVersion": self._version,
             "timeoutSeconds": str(round(random.uniform(*self._timing.watch))),  # noqa: S311
         }
-        with self._ask(query, self._timing.watch_read) as answer:
+        with (
+            self._ask(query, random.uniform(*self._timing.quiet)) as answer,  # noqa: S311
+            contextlib.suppress(Quiet),
+        ):
             self._opened = time.monotonic()
             self.state.watches += 1
             self.state.up_to_date = True
