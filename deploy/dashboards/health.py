@@ -69,8 +69,8 @@ def _agents() -> list[AnyPanel]:
             COUNT,
         ),
         number(
-            "Profiles given up, over the time shown",
-            q.total_increase(_metric("pushes_total"), f'{_NODES},result!~"ok|retried"'),
+            "Pushes given up, over the time shown",
+            q.total_increase(_metric("pushes_total"), f'{_NODES},result!~"delivered|empty"'),
             COUNT,
         ),
         rows("Versions", [("agents", q.total(_metric("info"), _NODES, about), COUNT)]),
@@ -159,12 +159,17 @@ def _outside() -> list[AnyPanel]:
             COUNT,
         ),
         graph(
-            "Pushes per second, by result",
+            "Pushes per second, by how they ended",
             [Query(q.rate(_metric("pushes_total"), _NODES, "result"), "{{result}}")],
             COUNT,
         ),
         graph(
-            "Profiles that wait to be pushed",
+            "Requests to Pyroscope per second, by what was answered",
+            [Query(q.rate(_metric("push_attempts_total"), _NODES, "result"), "{{result}}")],
+            COUNT,
+        ),
+        graph(
+            "Pushes that wait",
             [Query(q.total(_metric("push_queue_length"), _NODES, "node"), "{{node}}")],
             COUNT,
         ),
@@ -178,7 +183,7 @@ def _outside() -> list[AnyPanel]:
 
 
 def _cost() -> list[AnyPanel]:
-    overflowed = q.increase(_metric("containers_overflowed_total"), _NODES, "node")
+    overflowed = q.increase(_metric("container_overflows_total"), _NODES, "node")
     return [
         graph(
             "Processors used",
@@ -197,7 +202,7 @@ def _cost() -> list[AnyPanel]:
                     f"{q.total(_metric('series_omitted'), _NODES, 'node, family')} > 0",
                     "{{node}} series of {{family}}",
                 ),
-                Query(overflowed, "{{node}} containers"),
+                Query(overflowed, "{{node}} processes"),
             ],
             COUNT,
         ),

@@ -14,6 +14,7 @@ from gpumemprof.export import metric_labels
 from gpumemprof.export.metric_cap import ToldMemory
 from gpumemprof.export.metric_labels import FAILURE_LABELS, MEMORY_LABELS
 from gpumemprof.export.model import AgentView, PushStatus
+from gpumemprof.export.pyroscope.client import Result
 from gpumemprof.profile.completeness import LOST, NORMAL
 
 Sample = tuple[tuple[str, ...], float]
@@ -49,7 +50,9 @@ def _memory(name: str, type_: Literal["gauge", "counter"], help_: str, field: st
     )
 
 
-_TOLD_APART = frozenset({"events", "stacks", "libraries_not_probed", "push_failed"})
+_TOLD_APART = frozenset(
+    {"events", "stacks", "libraries_not_probed", "push_failed", "owners_overflowed"}
+)
 """Counters that have a metric of their own."""
 _UNSYMBOLISED = "frames_without_symbol"
 
@@ -59,7 +62,7 @@ def _lost(scrape: Scrape) -> Iterable[Sample]:
     counters = scrape.view.counters
     causes = dict.fromkeys(LOST, 0) | {n: c for n, c in counters.items() if n not in NORMAL}
     return metric_labels.by_name(
-        {name: count for name, count in causes.items() if name not in _TOLD_APART}
+        {name: count for name, count in causes.items() if name not in _TOLD_APART}, limit=128
     )
 
 
@@ -71,6 +74,16 @@ def _noted(scrape: Scrape) -> Iterable[Sample]:
 def _counter(name: str) -> Callable[[Scrape], Iterable[Sample]]:
     return lambda scrape: [((), scrape.view.counters.get(name, 0))]
 
+
+_PUSHES = dict.fromkeys(
+    (
+        *("delivered", "rejected", "too_old", "queue_full"),
+        *("shutdown", "unknown", "broken", "empty"),
+    ),
+    0,
+)
+"""How a push can end (export/pyroscope/pusher.py): each is there before it happens."""
+_ATTEMPTS = dict.fromkeys((result.value for result in Result), 0)
 
 _ABOUT = ("version", "loader", "attach", "kernel")
 
@@ -197,9 +210,9 @@ METRICS: tuple[Metric, ...] = (
         lambda scrape: [((), scrape.view.libraries_not_probed)],
     ),
     Metric(
-        "gpumemprof_agent_containers_overflowed_total",
+        "gpumemprof_agent_container_overflows_total",
         "counter",
-        "Containers beyond the limit of the agent: their memory is not told.",
+        "Processes that were not recorded: their container was beyond the agent's limit.",
         (),
         lambda scrape: [((), scrape.view.owners_overflowed)],
     ),
@@ -246,21 +259,28 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "gpumemprof_agent_pushes_total",
         "counter",
-        "Profiles by what became of them: ok, retried, or why they were given up.",
+        "Pushes to Pyroscope by how they ended: delivered, or why they were given up.",
         ("result",),
-        _of_push(lambda push: metric_labels.by_name({"ok": 0, **push.results})),
+        _of_push(lambda push: metric_labels.by_name({**_PUSHES, **push.results})),
+    ),
+    Metric(
+        "gpumemprof_agent_push_attempts_total",
+        "counter",
+        "Requests to Pyroscope by what was answered; what is not delivered or rejected is retried.",
+        ("result",),
+        _of_push(lambda push: metric_labels.by_name({**_ATTEMPTS, **push.attempts})),
     ),
     Metric(
         "gpumemprof_agent_push_queue_length",
         "gauge",
-        "Profiles that wait to be pushed.",
+        "Pushes that wait to be sent, or to be sent again.",
         (),
         _of_push(lambda push: [((), push.queued)]),
     ),
     Metric(
         "gpumemprof_agent_push_last_success_timestamp_seconds",
         "gauge",
-        "When a profile was accepted last, in seconds since the epoch; 0: never.",
+        "When a push was accepted last, in seconds since the epoch; 0: never.",
         (),
         _of_push(lambda push: [((), (push.last_success_ns or 0) / 1e9)]),
     ),

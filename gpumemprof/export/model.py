@@ -92,7 +92,8 @@ class AgentView:
     memory: Mapping[MemoryKey, MemoryUse] = field(default_factory=dict)
     failures: Mapping[FailureKey, int] = field(default_factory=dict)
     owners_overflowed: int = 0
-    """Containers beyond the limit, which are in none of the above; since the agent started."""
+    """Processes since the agent started that are in none of the above: their container was beyond
+    the limit."""
     counters: Mapping[str, int] = field(default_factory=dict)
     processes: Mapping[str, int] = field(default_factory=dict)
     libraries: Mapping[str, int] = field(default_factory=dict)
@@ -108,12 +109,13 @@ class AgentView:
 class PushStatus:
     """How the sending of profiles goes, for Prometheus and the agent's page.
 
-    ``results``: what became of profiles since the agent started, by result: ``ok``, ``retried``,
-    or in a word why they were given up (``rejected``, ``too_old``, ``queue_full``…).
-    ``queued``: profiles that wait to be sent. ``last_success_ns``: wall clock of the last one
-    that was accepted, None if there was none.
+    ``results``: how pushes ended since the agent started (``delivered``, ``rejected``…; the names
+    are in export/pyroscope/pusher.py). ``queued``: pushes that wait. ``last_success_ns``: wall
+    clock of the last one that was accepted, None if there was none. ``attempts``: requests made,
+    by what was answered (``delivered``, ``throttled``, ``unreachable``…).
     """
 
     results: Mapping[str, int] = field(default_factory=dict)
     queued: int = 0
     last_success_ns: int | None = None
+    attempts: Mapping[str, int] = field(default_factory=dict)

@@ -63,7 +63,8 @@ def usual_view() -> AgentView:
 def usual_push() -> PushStatus:
     """Pushes that mostly succeed."""
     return PushStatus(
-        results={"ok": 500, "retried": 6, "rejected": 1},
+        results={"delivered": 500, "rejected": 1, "empty": 4},
         queued=3,
         last_success_ns=1_799_999_990_000_000_000,
+        attempts={"delivered": 500, "rejected": 1, "throttled": 6},
     )
