@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -14,13 +14,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU. Bytes; empty or 0 where NVML does not tell."""
+    """One GPU. Bytes; empty or 0 where NVML does not tell. ``index``: in the order of PCI
+    addresses. ``minor``: N of its device node ``/dev/nvidiaN``, -1 if not told. ``mig``: it is
+    divided into instances."""
 
     index: int
     uuid: str
     name: str
     total: int
     used: int
+    minor: int = -1
+    mig: bool = False
 
 
 class Nvml:
@@ -28,7 +32,7 @@ class Nvml:
 
     def __init__(self) -> None:
         self.problem = ""
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         try:
             import pynvml
 
@@ -64,7 +68,17 @@ class Nvml:
             _text(self._ask(nvml.nvmlDeviceGetName, handle) or ""),
             int(memory.total) if memory else 0,
             int(memory.used) if memory else 0,
+            self._told("nvmlDeviceGetMinorNumber", handle, -1),
+            bool(self._told("nvmlDeviceGetMigMode", handle, (0, 0))[0]),
         )
+
+    def _told(self, question: str, handle: object, otherwise: Any) -> Any:
+        """An answer that not every GPU, driver or binding has."""
+        assert self._nvml is not None
+        try:
+            return getattr(self._nvml, question)(handle)
+        except (AttributeError, self._nvml.NVMLError):
+            return otherwise
 
     def _ask(self, question: Callable[..., Any], *arguments: object) -> Any:
         """The answer, None where NVML has none."""
@@ -72,25 +86,37 @@ class Nvml:
         try:
             return question(*arguments)
         except self._nvml.NVMLError as error:
-            if str(error) not in self._told:
-                self._told.add(str(error))
+            if str(error) not in self._warned:
+                self._warned.add(str(error))
                 log.warning("NVML: %s", error)
             return None
 
     def process_bytes(self) -> Counter[int]:
         """Pid → bytes the driver attributes to it over all GPUs, contexts and code included."""
         used: Counter[int] = Counter()
+        for _, pid, size in self._processes():
+            if size is not None:
+                used[pid] += size
+        return used
+
+    def process_gpus(self) -> dict[int, frozenset[int]]:
+        """Pid → indices of the GPUs on which it has a context."""
+        found: dict[int, set[int]] = {}
+        for index, pid, _ in self._processes():
+            found.setdefault(pid, set()).add(index)
+        return {pid: frozenset(indices) for pid, indices in found.items()}
+
+    def _processes(self) -> Iterator[tuple[int, int, int | None]]:
+        """(index of a GPU, pid, bytes if told) of what runs there."""
         nvml = self._nvml
         if nvml is None:
-            return used
+            return
         for index in range(self._ask(nvml.nvmlDeviceGetCount) or 0):
             handle = self._ask(nvml.nvmlDeviceGetHandleByIndex, index)
             if handle is None:
                 continue
             for process in self._ask(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or ():
-                if process.usedGpuMemory is not None:
-                    used[process.pid] += process.usedGpuMemory
-        return used
+                yield index, process.pid, process.usedGpuMemory
 
     def close(self) -> None:
         """End the session."""

@@ -87,6 +87,23 @@ def open_in_root(pid: int, path: str, *, proc: Path = PROC, allow_fuse: bool = T
     kernels without that call (before 5.6) a path through a link is refused. Raises ProcessGone,
     and RemoteDataError when there is no such regular file.
     """
+    return _reopen_regular(_handle_in_root(pid, path, proc, allow_fuse), path)
+
+
+def open_directory_in_root(
+    pid: int, path: str, *, proc: Path = PROC, allow_fuse: bool = True
+) -> int:
+    """An O_PATH descriptor of a directory as the process names it: to look into, not to list.
+    Raises as ``open_in_root`` does."""
+    handle = _handle_in_root(pid, path, proc, allow_fuse)
+    if not stat.S_ISDIR(inspect(handle).mode):
+        os.close(handle)
+        raise RemoteDataError(f"{path} is no directory")
+    return handle
+
+
+def _handle_in_root(pid: int, path: str, proc: Path, allow_fuse: bool) -> int:
+    """An O_PATH descriptor of whatever ``path`` names for the process."""
     if "\0" in path:
         raise RemoteDataError("a path holds a NUL byte")
     try:
@@ -109,7 +126,7 @@ def open_in_root(pid: int, path: str, *, proc: Path = PROC, allow_fuse: bool = T
         except BaseException:
             os.close(handle)
             raise
-    return _reopen_regular(handle, path)
+    return handle
 
 
 def _open_beneath(root: int, path: str) -> int:

@@ -22,11 +22,13 @@ _MAX_MOUNTINFO = 16 << 20
 
 
 class OpenFile(NamedTuple):
-    """``mode``: as ``st_mode``. ``mount``: the mount's id. ``device``: as ``os.makedev``."""
+    """``mode``: as ``st_mode``. ``mount``: the mount's id. ``device``: as ``os.makedev``.
+    ``node``: of a device node, the device it stands for."""
 
     mode: int
     mount: int
     device: int
+    node: int
 
 
 def inspect(fd: int) -> OpenFile:
@@ -38,10 +40,10 @@ def inspect(fd: int) -> OpenFile:
     if libc.statx(fd, b"", flags, wanted, buffer) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
-    # struct statx: stx_mode at 28, stx_dev_major and _minor at 136, stx_mnt_id at 144
+    # struct statx: stx_mode at 28, stx_rdev_* at 128, stx_dev_* at 136, stx_mnt_id at 144
     (mode,) = struct.unpack_from("<H", buffer, 28)
-    major, minor, mount = struct.unpack_from("<IIQ", buffer, 136)
-    return OpenFile(mode, mount, os.makedev(major, minor))
+    *node, major, minor, mount = struct.unpack_from("<IIIIQ", buffer, 128)
+    return OpenFile(mode, mount, os.makedev(major, minor), os.makedev(*node))
 
 
 def filesystem_name(pid: int, file: OpenFile, proc: Path = Path("/proc")) -> str | None:

@@ -98,3 +98,19 @@ def test_nothing_is_asked_after_the_session_ended(monkeypatch: pytest.MonkeyPatc
     session.close()
     assert not session.available
     assert session.gpus() == []
+
+
+def test_the_gpus_of_each_process_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = use(monkeypatch, nvml([H200, OTHER])).process_gpus()
+    assert found == {10: frozenset({0, 1}), 11: frozenset({0})}
+
+
+def test_device_node_and_division_of_a_gpu_are_told_where_nvml_knows_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = use(monkeypatch, nvml([H200, OTHER]))
+    module = sys.modules["pynvml"]
+    vars(module)["nvmlDeviceGetMinorNumber"] = lambda handle: 3 if handle is H200 else 0
+    vars(module)["nvmlDeviceGetMigMode"] = lambda handle: [int(handle is OTHER), 0]
+    first, second = session.gpus()
+    assert (first.minor, first.mig, second.minor, second.mig) == (3, False, 0, True)
