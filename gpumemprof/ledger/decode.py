@@ -248,8 +248,13 @@ class Decoder:
     def _device_reset(
         self, call: Call, event: CallEvent, process: ProcessId, _: int
     ) -> Iterator[LedgerEvent]:
-        if not event.error and event.context:
-            yield ledger.ContextEnded(process, event.time_ns, call.name, event.context)
+        known = self._of(process).device_of
+        context = event.context
+        if not context and len(known) == 1:
+            # The thread made it current before the recording began, or never: there is no other.
+            context = next(iter(known))
+        if not event.error and context:
+            yield ledger.ContextEnded(process, event.time_ns, call.name, context)
 
     def _end_primary(
         self, call: Call, event: CallEvent, process: ProcessId, device: int

@@ -364,6 +364,14 @@ def test_a_device_reset_ends_the_threads_current_context() -> None:
     assert told(Decoder(), returned("cudaDeviceReset")) == []
 
 
+def test_a_device_reset_of_a_thread_without_known_context_ends_the_only_one() -> None:
+    decoder = Decoder()
+    assert told(decoder, primary(0), returned("cudaDeviceReset")) == [
+        ledger.ContextEnded(PROCESS, 1000, "cudaDeviceReset", CONTEXT)
+    ]
+    assert told(decoder, primary(1, OTHER), returned("cudaDeviceReset")) == []
+
+
 def test_nothing_is_known_of_a_process_after_its_end() -> None:
     decoder = Decoder()
     told(decoder, primary(1))
