@@ -93,6 +93,7 @@ def run(request: Request) -> int:
 
 
 def require_privileges() -> None:
+    """Raises ProbeError where nothing can be recorded: not root, or not the host's pids."""
     if os.geteuid() != 0:
         raise ProbeError("recording needs root (or run it in a privileged container)")
     if not procfs.in_initial_pid_namespace():

@@ -249,6 +249,13 @@ class Following:
         followed = self._followed.get(process)
         return None if followed is None else followed.placement.owner
 
+    def state_of(self, pid: int) -> State | None:
+        """Of a running process; None if it is not followed."""
+        for followed in self._followed.values():
+            if followed.process.id.pid == pid and followed.process.ended is None:
+                return followed.placement.state
+        return None
+
     @property
     def known(self) -> Collection[int]:
         """Pids that were placed and run."""
