@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-import struct
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from fakes_cuda import FAKES
 from hypothesis import given
 from hypothesis import strategies as st
+from library_kit import DRIVER, I386, RUNTIME, X86_64, Kernel, Mapping, cache
 
 from gpumemprof.probe.attach import Target
 from gpumemprof.probe.calls import CALLS, ROWS, Library, calls_of
-from gpumemprof.process import maps as process_maps
 from gpumemprof.process.libraries import (
     LibraryProber,
     classify,
@@ -25,12 +22,6 @@ from gpumemprof.process.libraries import (
     ld_cache_paths,
     missing_calls,
 )
-from gpumemprof.process.maps import Maps
-
-RUNTIME = FAKES / "libcudart.so.12"
-DRIVER = FAKES / "libcuda.so.1"
-X86_64, I386 = 0x0303, 0x0003
-
 
 # Names
 
@@ -66,20 +57,6 @@ def test_any_path_is_of_a_library_or_not(path: str) -> None:
 
 
 # The linker's cache
-
-
-def cache(*entries: tuple[str, int, str], before: bytes = b"") -> bytes:
-    """A cache as ldconfig writes it, of (soname, flags, path)."""
-    strings, table = b"", b""
-    start = 48 + 24 * len(entries)
-    for name, flags, path in entries:
-        key = start + len(strings)
-        strings += name.encode() + b"\0"
-        value = start + len(strings)
-        strings += os.fsencode(path) + b"\0"
-        table += struct.pack("<iIIIQ", flags, key, value, 0, 0)
-    header = struct.pack("<20sIIB3xI12x", b"glibc-ld.so.cache1.1", len(entries), len(strings), 2, 0)
-    return before + header + table + strings
 
 
 INSTALLED = cache(
@@ -146,24 +123,6 @@ def test_a_machine_without_any_has_none(tmp_path: Path) -> None:
 
 
 # Probing
-
-
-class Kernel:
-    """Where probes are attached."""
-
-    def __init__(self) -> None:
-        self.attached: list[tuple[bytes, Sequence[Target]]] = []
-        self.closed = 0
-        self.error = 0
-
-    def attach(self, path: str, targets: Sequence[Target]) -> Kernel:
-        if self.error:
-            raise OSError(self.error, os.strerror(self.error))
-        self.attached.append((Path(path).read_bytes(), targets))
-        return self
-
-    def close(self) -> None:
-        self.closed += 1
 
 
 @pytest.fixture
@@ -305,25 +264,6 @@ def test_closing_detaches_everything(kernel: Kernel, prober: LibraryProber) -> N
 
 
 # What processes map
-
-
-class Mapping:
-    """A process that maps a library, until it is ended."""
-
-    def __init__(self, library: Path) -> None:
-        script = "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print(flush=True); input()"
-        environment = {**os.environ, "LD_LIBRARY_PATH": str(FAKES)}
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", script, str(library)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
-        )  # fmt: skip
-        assert self._process.stdout
-        self._process.stdout.readline()
-        self.pid = self._process.pid
-        self.maps: Maps = process_maps.read(self.pid)
-
-    def end(self) -> None:
-        self._process.communicate(b"\n")
 
 
 def test_a_process_that_maps_a_library_shows_it(kernel: Kernel, prober: LibraryProber) -> None:
