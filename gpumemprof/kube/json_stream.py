@@ -85,7 +85,8 @@ def lines(chunks: Iterable[bytes], limit: int = MAX_OBJECT_BYTES) -> Iterator[Pi
 class ObjectList:
     """The objects of ``{"metadata": {…}, "items": [{…}, …]}``. Iterate once.
 
-    Raises RemoteDataError for what is no such list, or is cut off.
+    Raises RemoteDataError, after the last object at the latest, for what is no such list or is cut
+    off.
     """
 
     def __init__(self, chunks: Iterable[bytes], limit: int = MAX_OBJECT_BYTES) -> None:
@@ -93,16 +94,8 @@ class ObjectList:
         self._limit = limit
         self._skeleton = bytearray()
         """The list with a 0 in the place of each object."""
-
-    @property
-    def resource_version(self) -> str:
+        self.resource_version = ""
         """Of the list; known when all objects were read."""
-        skeleton = Piece(bytes(self._skeleton)).json()
-        metadata = skeleton.get("metadata")
-        version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
-        if not isinstance(version, str) or not version:
-            raise RemoteDataError("a list has no resource version")
-        return version
 
     def __iter__(self) -> Iterator[Piece]:
         nesting = bytearray()
@@ -137,6 +130,15 @@ class ObjectList:
                 item.add(chunk[start:])
         if nesting or in_string:
             raise RemoteDataError("a list is cut off")
+        self.resource_version = self._version()
+
+    def _version(self) -> str:
+        skeleton = Piece(bytes(self._skeleton)).json()
+        metadata = skeleton.get("metadata")
+        version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+        if "items" not in skeleton or not isinstance(version, str) or not version:
+            raise RemoteDataError("not a list: no resource version, or no items")
+        return version
 
     def _add(self, data: bytes) -> None:
         self._skeleton += data

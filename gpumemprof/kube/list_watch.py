@@ -163,14 +163,13 @@ class ListWatch(Generic[T]):
             with self._ask(query, self._timing.list_read) as answer:
                 found = ObjectList(answer.chunks())
                 self._sink.replace(self._usable(found, refused))
-                version = found.resource_version
         except ApiError as error:
             if error.status in {GONE, TOO_LARGE_VERSION}:
                 self._list_version = ""
             raise
         for uid in refused:
             self._refused(uid)
-        self._version = self._list_version = version
+        self._version = self._list_version = found.resource_version
         self._must_list = False
         self.state.lists += 1
         self.state.listed = True
