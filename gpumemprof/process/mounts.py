@@ -18,7 +18,7 @@ from gpumemprof.errors import ProcessGone, RemoteDataError
 _AT_EMPTY_PATH, _AT_STATX_DONT_SYNC = 0x1000, 0x4000
 _STATX_TYPE, _STATX_MODE, _STATX_INO, _STATX_MNT_ID = 0x1, 0x2, 0x100, 0x1000
 _STATX_SIZE = 256
-_MAX_MOUNTINFO = 16 << 20
+MAX_MOUNTINFO = 16 << 20
 
 
 class OpenFile(NamedTuple):
@@ -55,13 +55,13 @@ def filesystem_name(pid: int, file: OpenFile, proc: Path = Path("/proc")) -> str
     path = proc / str(pid) / "mountinfo"
     try:
         with path.open("rb") as lines:
-            data = lines.read(_MAX_MOUNTINFO + 1)
+            data = lines.read(MAX_MOUNTINFO + 1)
     except (FileNotFoundError, ProcessLookupError):
         raise ProcessGone(f"process {pid} ended") from None
     except OSError as error:
         raise RemoteDataError(f"{path} cannot be read: {error.strerror}") from error
-    if len(data) > _MAX_MOUNTINFO:
-        raise RemoteDataError(f"{path} is larger than {_MAX_MOUNTINFO >> 20} MiB")
+    if len(data) > MAX_MOUNTINFO:
+        raise RemoteDataError(f"{path} is larger than {MAX_MOUNTINFO >> 20} MiB")
     start = b"%d " % file.mount
     for line in data.split(b"\n"):
         if line.startswith(start):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,11 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumemprof.errors import RemoteDataError
-from gpumemprof.process import gpu_locator
 from gpumemprof.process.gpu import Gpu, Nvml
 from gpumemprof.process.gpu_locator import REFRESH_SECONDS, GpuLocator, read_variables
 from gpumemprof.process.identity import ProcessId
-from gpumemprof.process.mounts import OpenFile
 from gpumemprof.process.visible_gpus import VARIABLES, GpuFacts, gpu_of
 
 # Minors need not follow PCI order.
@@ -180,47 +177,20 @@ class Driver(Nvml):
         return self.used
 
 
-def use_device_nodes(monkeypatch: pytest.MonkeyPatch, root: Path, minors: dict[str, int]) -> None:
-    """Plain files stand for device nodes, which only root can make."""
-    (root / "dev").mkdir(parents=True)
-    numbers = {}
-    for name, minor in minors.items():
-        path = root / "dev" / name
-        path.write_bytes(b"")
-        numbers[path.stat().st_ino] = minor
-    real = gpu_locator.inspect
-
-    def inspect(fd: int) -> OpenFile:
-        minor = numbers.get(os.fstat(fd).st_ino)
-        if minor is None:
-            return real(fd)
-        return OpenFile(stat.S_IFCHR, 0, 0, os.makedev(195, minor))
-
-    monkeypatch.setattr(gpu_locator, "inspect", inspect)
+def test_a_process_with_the_only_gpu_of_the_node_is_there() -> None:
+    assert GpuLocator(Driver(NODE[:1])).locate(ProcessId(1, 1), 0) == ("0", "GPU-aa00")
 
 
-def proc_of(tmp_path: Path, pid: int, environment: bytes) -> Path:
-    (tmp_path / str(pid) / "root").mkdir(parents=True)
-    (tmp_path / str(pid) / "environ").write_bytes(environment)
-    return tmp_path
-
-
-def test_a_process_is_located_by_its_nodes_variables_and_the_driver(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    proc = proc_of(tmp_path, 7, b"A=1\0CUDA_VISIBLE_DEVICES=1,0\0")
-    # nvidia1 is not what its name says, and nvidia2 is missing
-    use_device_nodes(monkeypatch, tmp_path / "7/root", {"nvidia0": 0, "nvidia1": 9, "nvidia3": 3})
+def test_what_the_driver_says_is_asked_for_again_after_a_while(tmp_path: Path) -> None:
     clock = SimpleNamespace(now=100.0)
     driver = Driver(NODE)
-    locator = GpuLocator(driver, proc=proc, clock=lambda: clock.now)
+    locator = GpuLocator(driver, proc=tmp_path, clock=lambda: clock.now)
     identity = ProcessId(7, 1)
-    assert locator.locate(identity, 0, {0, 1}) == ("", "")
-    driver.used = {7: frozenset({0, 1})}
-    assert locator.locate(identity, 0, {0, 1}) == ("", ""), "what the driver says is kept a while"
+    assert locator.locate(identity, 0) == ("", "")
+    driver.used = {7: frozenset({1})}
+    assert locator.locate(identity, 0) == ("", "")
     clock.now += REFRESH_SECONDS
-    assert locator.locate(identity, 0, {0, 1}) == ("1", "GPU-aa11")
-    assert locator.locate(identity, 1, {0, 1}) == ("0", "GPU-aa00")
+    assert locator.locate(identity, 0) == ("1", "GPU-aa11")
     assert driver.asked == 2
 
 
