@@ -72,6 +72,7 @@ def build() -> dashboard.Dashboard:
                 "In use by function: $service",
                 "inuse_space",
                 "$service",
+                q.OF_PODS,
                 description="Width is bytes in use. One snapshot: the window is as long as the "
                 "agents' interval and ends a little before now.",
             ).span(12)
@@ -101,7 +102,9 @@ def build() -> dashboard.Dashboard:
                 "time range."
             )
         )
-        .with_panel(flame_graph("Allocated by function: $service", "alloc_space", "$service"))
+        .with_panel(
+            flame_graph("Allocated by function: $service", "alloc_space", "$service", q.OF_PODS)
+        )
     )
 
 

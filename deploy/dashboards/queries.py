@@ -87,6 +87,8 @@ PROFILE_TYPES = {
 
 SERVICE = "gpu/$namespace/$workload"
 PINNED_SERVICE = "pinned_host/$namespace/$workload"
+OF_PODS = 'pod=~"${pod:regex}"'
+"""Which pods of the service."""
 
 
 def service_of_each_workload(filters: str) -> str:

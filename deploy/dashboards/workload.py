@@ -22,7 +22,6 @@ from deploy.dashboards.panels import (
 
 _HELD = f"{q.GPU},{q.WORKLOAD}"
 _NAMESPACE = 'namespace="$namespace"'
-_OF_PODS = 'pod=~"${pod:regex}"'
 
 
 def build() -> dashboard.Dashboard:
@@ -60,7 +59,7 @@ def build() -> dashboard.Dashboard:
         ("Allocations over the time shown, by function", "alloc_objects", q.SERVICE),
         ("Pinned host memory in use, by function", "inuse_space", q.PINNED_SERVICE),
     ):
-        made = made.with_panel(flame_graph(title, sample_type, service, _OF_PODS))
+        made = made.with_panel(flame_graph(title, sample_type, service, q.OF_PODS))
     return made
 
 

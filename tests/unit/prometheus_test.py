@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from prometheus_client.openmetrics import parser as openmetrics_parser
@@ -23,6 +24,7 @@ from gpumemprof.export.model import (
 )
 from gpumemprof.export.prometheus import PROCESS_METRICS, AgentCollector, Exposition
 from gpumemprof.profile.completeness import LOST, NORMAL
+from scripts import generate_metrics
 from tests.unit.prometheus_examples import (
     GIB,
     NODE,
@@ -433,3 +435,8 @@ def test_the_sum_over_all_series_is_what_the_node_holds() -> None:
     name = "gpumemprof_memory_in_use_bytes"
     total = sum(n for (its, _), n in samples.items() if its == name)
     assert total == sum(use.in_use for use in usual_view().memory.values())
+
+
+def test_the_documentation_has_every_metric_and_every_cause() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    assert generate_metrics.current(page) == page, "run scripts/generate_metrics.py"
