@@ -23,6 +23,7 @@ from gpumemprof.report import cuda_errors
 
 MAX_NAME = 300
 TREND_POINTS = 60
+TREND_ENDS = 5
 TREND_NS = 3600 * 10**9
 """How far back the small line of each container reaches."""
 _STORE_TROUBLE = ("profiles_not_written", "owners_evicted", "damaged")
@@ -128,7 +129,7 @@ def workloads(view: AgentView, store: ProfileStore | None) -> list[dict[str, Any
     rows = []
     for owner in _owners(view, store):
         points = store.history(owner) if store else []
-        rows.append(_row(owner, uses.get(owner, ()), failed[owner], points, view.time_ns))
+        rows.append(_row(owner, uses.get(owner, ()), failed[owner], points))
     rows.sort(key=lambda row: (not row["running"], -row["in_use"], -row["peak"], row["workload"]))
     return rows
 
@@ -138,7 +139,6 @@ def _row(
     uses: Sequence[tuple[str, str, MemoryUse]],
     failed: int,
     points: Sequence[Point],
-    now_ns: int,
 ) -> dict[str, Any]:
     gpu = [use for kind, _, use in uses if kind != PINNED_KIND]
     pinned = [use for kind, _, use in uses if kind == PINNED_KIND]
@@ -161,13 +161,14 @@ def _row(
         "since_ns": str(points[0].time_ns) if points else None,
         "last_ns": str(last.until_ns) if last else None,
         "held_last": last.gpu if last else 0,
-        "trend": trend(points, now_ns),
+        "trend": trend(points),
     }
 
 
-def trend(points: Sequence[Point], now_ns: int) -> dict[str, Any] | None:
-    """The last hour as ``values`` at equal distances, the largest of each stretch, and how many
-    bytes more (or fewer) are in use than at its beginning, ``minutes`` ago. None without two
+def trend(points: Sequence[Point]) -> dict[str, Any] | None:
+    """The last hour as ``values`` at equal distances, the largest of each stretch, and by how
+    many bytes they changed in how many ``seconds``: what comes and goes all the time is no change,
+    so the largest of the last stretches is held against that of the first ones. None without two
     points in time."""
     if not points:
         return None
@@ -194,9 +195,8 @@ def trend(points: Sequence[Point], now_ns: int) -> dict[str, Any] | None:
         filled.append(known)
     return {
         "values": filled,
-        "change": points[-1].gpu - held.gpu,
-        "minutes": round((end - start) / 60e9),
-        "ago": max(now_ns - end, 0) // 10**9,
+        "change": max(filled[-TREND_ENDS:]) - max(filled[:TREND_ENDS]),
+        "seconds": (end - start) * (TREND_POINTS - TREND_ENDS) // TREND_POINTS // 10**9,
     }
 
 

@@ -53,11 +53,9 @@ _PAGE_HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "X-Frame-Options": "DENY",
 }
-_ASSETS = {
-    "page.js": "text/javascript; charset=utf-8",
-    "page.css": "text/css; charset=utf-8",
-    "index.html": "text/html; charset=utf-8",
-}
+_SCRIPTS = ("times.js", "chart.js", "workloads.js", "details.js", "main.js")
+"""The page's own, in the order in which they are put together after the viewer's ``_SHARED``."""
+_SHARED = ("units.js", "dom.js", "controls.js")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +146,13 @@ class _Page:
         self._store = store
 
     def routes(self) -> dict[str, Route]:
-        files = {f"/{name}": _file(name, kind) for name, kind in _ASSETS.items()}
-        for name, text in html.assets().items():
-            kind = "text/css" if name.endswith(".css") else "text/javascript"
-            files[f"/{name}"] = Response(text.encode(), f"{kind}; charset=utf-8")
-        files["/"] = files.pop("/index.html")
+        files = {
+            "/": _text(_own("index.html"), "html"),
+            "/page.css": _text(_own("page.css"), "css"),
+            "/page.js": _text(_script(), "javascript"),
+            "/viewer.css": _text(html.assets()["viewer.css"], "css"),
+            "/viewer.js": _text(html.assets()["viewer.js"], "javascript"),
+        }
         answers: Mapping[str, Callable[[Request], Response]] = {
             "agent": self._agent,
             "workloads": self._workloads,
@@ -187,8 +187,9 @@ class _Page:
 
     def _profile(self, request: Request) -> Response:
         owner = self._owner(request)
-        profile = self._at(owner, request.query.get("time", "current"))
-        return as_json(html.data(profile, page_data.described(owner)))
+        when = request.query.get("time", "current")
+        view = "peak_space" if when == "peak" else ""
+        return as_json(html.data(self._at(owner, when), page_data.described(owner), view))
 
     def _pprof(self, request: Request) -> Response:
         profile = self._at(self._owner(request), request.query.get("time", "current"))
@@ -249,9 +250,19 @@ def _same(response: Response, request: Request) -> Response:
     return response
 
 
-def _file(name: str, content_type: str) -> Response:
-    data = (resources.files(__package__) / "page" / name).read_bytes()
-    return Response(data, content_type)
+def _script() -> str:
+    """The page's script: one function, like the viewer's, whose helpers it shares."""
+    shared = resources.files(html) / "assets"
+    parts = [(shared / name).read_text("utf-8") for name in _SHARED] + [*map(_own, _SCRIPTS)]
+    return "(function () {\n'use strict';\n" + "\n".join(parts) + "\n})();\n"
+
+
+def _own(name: str) -> str:
+    return (resources.files(__package__) / "page" / name).read_text("utf-8")
+
+
+def _text(text: str, kind: str) -> Response:
+    return Response(text.encode(), f"text/{kind}; charset=utf-8")
 
 
 def _download(name: str) -> tuple[tuple[str, str], ...]:

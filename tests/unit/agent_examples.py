@@ -91,7 +91,7 @@ class ExampleAgent:
                 peak=use.peak + sample.values.peak_space,
                 allocations=use.allocations + sample.values.alloc_objects,
             )
-            if failures:
+            if failures and kind == "device":
                 failed[FailureKey(key, 2)] = failures
         self.state = replace(self.state, time_ns=time_ns, memory=memory, failures=failed)
 
@@ -115,7 +115,7 @@ def llama(hours: float, step: int) -> Profile:
             Values(8, 2 * GIB, 8, 2 * GIB, 2 * GIB),
         ),
     ]
-    return Profile(tuple(Sample(*row) for row in rows), 0, 0)
+    return Profile(tuple(Sample(*row) for row in rows), 0, INTERVAL)
 
 
 def training(step: int) -> Profile:
@@ -125,7 +125,7 @@ def training(step: int) -> Profile:
         (WEIGHTS, labels(pid=77), Values(0, 0, 290, 7 * GIB, 7 * GIB)),
         (GRADIENTS, labels(pid=77), Values(40, 9 * GIB, gradients // GIB, gradients, 9 * GIB)),
     ]
-    return Profile(tuple(Sample(*row) for row in rows), 0, 0)
+    return Profile(tuple(Sample(*row) for row in rows), 0, INTERVAL)
 
 
 def failed(time_ns: int) -> Failure:
@@ -152,14 +152,20 @@ def fill(store: ProfileStore, agent: ExampleAgent, now: int, hours: int = 30) ->
         at = start + tick * INTERVAL
         server = llama(tick * INTERVAL / HOUR, tick)
         if tick in coarse[200:202] or tick == ticks - 60:
-            server = replace(server, failures=(failed(at),))
-        store.put(ContainerProfile(SERVER, at, INTERVAL, replace(server, time_ns=at)))
+            server = replace(server, failures=(failed(at - SECOND),))
+        store.put(ContainerProfile(SERVER, at, INTERVAL, replace(server, time_ns=at - INTERVAL)))
         if tick > ticks - 960:
-            store.put(ContainerProfile(TRAINER, at, INTERVAL, replace(training(tick), time_ns=at)))
+            store.put(
+                ContainerProfile(
+                    TRAINER, at, INTERVAL, replace(training(tick), time_ns=at - INTERVAL)
+                )
+            )
         if ticks - 2000 < tick < ticks - 1000:
-            store.put(ContainerProfile(JOB, at, INTERVAL, replace(training(1), time_ns=at)))
-    agent.see(SERVER, replace(server, time_ns=at), at, failures=3)
-    agent.see(TRAINER, replace(training(ticks), time_ns=at), at)
+            store.put(
+                ContainerProfile(JOB, at, INTERVAL, replace(training(1), time_ns=at - INTERVAL))
+            )
+    agent.see(SERVER, replace(server, time_ns=at - INTERVAL), at, failures=3)
+    agent.see(TRAINER, replace(training(ticks), time_ns=at - INTERVAL), at)
     agent.see(
         HOST, Profile((Sample(WEIGHTS, labels(pid=9), Values(1, MIB, 1, MIB, MIB)),), at, 0), at
     )
