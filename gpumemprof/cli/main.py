@@ -31,7 +31,9 @@ class Verb:
 
 VERBS: dict[str, Verb] = {
     "record": Verb("gpumemprof.cli.record:record", "Record GPU memory and write a profile."),
+    "top": Verb("gpumemprof.cli.top:top", "Show live which functions hold GPU memory."),
     "report": Verb("gpumemprof.cli.report:report", "Show a recorded profile."),
+    "diff": Verb("gpumemprof.cli.diff:diff", "Show what changed between two profiles."),
     "snapshot": Verb("gpumemprof.cli.snapshot:snapshot", "Show a PyTorch memory snapshot."),
     "plan": Verb("gpumemprof.cli.plan:plan", "Tell what memory a model needs, and what fits."),
     "doctor": Verb("gpumemprof.cli.doctor:doctor", "Check whether this machine can record."),
