@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from kubernetes.client.api_client import ApiClient
@@ -15,10 +16,12 @@ from kubernetes.client.api_client import ApiClient
 from gpumemprof.kube.api import in_cluster
 from gpumemprof.kube.list_watch import Timing
 from gpumemprof.kube.model import ContainerRef, Pod, Workload
+from gpumemprof.kube.selector import Selector
 from gpumemprof.kube.watch import ClusterWatch
 from tests.cluster import api_server
 from tests.cluster.api_server import ApiServer
 from tests.cluster.relay import Relay
+from tests.unit.kube_selector_examples import NOT_SELECTORS, SELECTS
 
 pytestmark = pytest.mark.skipif(bool(api_server.missing()), reason=f"needs {api_server.missing()}")
 
@@ -269,6 +272,24 @@ def test_a_selector_switches_on_the_pods_it_selects(
     node.wait(lambda: node.watch.switch.allows(a_pod(app="eval")))
     assert not node.watch.switch.allows(a_pod(app="eval", debug="1"))
     assert not node.watch.switch.allows(a_pod(app="web"))
+
+
+def test_selectors_select_what_the_server_selects(server: ApiServer) -> None:
+    labels = {}
+    for number, one in enumerate(one for pair in SELECTS.values() for one in pair):
+        labels[f"labelled-{number}"] = one
+        create_pod(server, "node-labels", f"labelled-{number}", labels=one)
+    path = (
+        "/api/v1/namespaces/ml-team/pods?fieldSelector=spec.nodeName%3Dnode-labels&labelSelector="
+    )
+    for text in SELECTS:
+        items = server.admin("GET", path + quote(text))["items"]
+        ours = {name for name, one in labels.items() if Selector.parse(text).matches(one)}
+        assert {item["metadata"]["name"] for item in items} == ours, text
+    for text in NOT_SELECTORS:
+        with pytest.raises(api_server.Refused, match="400"):
+            server.admin("GET", path + quote(text))
+            pytest.fail(f"the server takes {text!r}")
 
 
 def test_an_invalid_value_keeps_the_last_setting_and_users_are_told_once(
