@@ -16,7 +16,7 @@ from gpumemprof.profile.completeness import LOST
 from tests.unit.dashboards_test import LABELS, targets
 
 ROOT = Path(__file__).parents[2]
-RULES = ROOT / "deploy" / "alerts.yaml"
+RULES = ROOT / "helm" / "gpumemprof" / "alerts.yaml"
 CASES = Path(__file__).parent / "data" / "alerts.yaml"
 
 needs_promtool = pytest.mark.skipif(
