@@ -257,6 +257,8 @@ class Pusher:
                 self._settle(pending, "delivered")
             elif outcome.result is Result.REJECTED:
                 self._settle(pending, "rejected")
+            elif self._closed:
+                self._settle(pending, "shutdown")
             else:
                 self._try_again(pending, outcome)
 
