@@ -12,8 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
+from gpumemprof.errors import ProcessGone
 from gpumemprof.kube.model import ContainerRef
+from gpumemprof.process import procfs
 
 _MAX_TEXT = 65_536
 """A path has at most 4,096 bytes, and there are at most about 15 hierarchies."""
@@ -52,6 +55,15 @@ def container_of(text: str) -> ContainerRef | None:
             return ref
         without_pod = without_pod or _outside_pods(parts)
     return without_pod
+
+
+def read_container(pid: int, proc: Path = procfs.PROC) -> ContainerRef | None:
+    """The container that process ``pid`` is in, as ``container_of``. Raises ProcessGone."""
+    try:
+        with (proc / str(pid) / "cgroup").open(errors="replace") as file:
+            return container_of(file.read(_MAX_TEXT))
+    except OSError:
+        raise ProcessGone(f"there is no process {pid}") from None
 
 
 def _components(line: str) -> list[str]:

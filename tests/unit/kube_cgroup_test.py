@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumemprof.kube.cgroup import container_of
+from gpumemprof.errors import ProcessGone
+from gpumemprof.kube.cgroup import container_of, read_container
 from gpumemprof.kube.model import ContainerRef
 
 ID = "8f3a" * 16
@@ -141,6 +145,15 @@ def test_a_container_cannot_pass_for_another_by_the_names_of_its_own_groups(
 
 def test_a_process_of_a_pod_cannot_pass_for_one_of_the_host() -> None:
     assert container_of(f"0::/kubepods/pod{UID}/x/../../../user.slice\n") == ContainerRef("", UID)
+
+
+def test_it_is_read_from_proc(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "cgroup").write_bytes(b"9:x:/\xff\n" + V1.encode())
+    assert read_container(7, tmp_path) == IN_POD
+    read_container(os.getpid())
+    with pytest.raises(ProcessGone):
+        read_container(8, tmp_path)
 
 
 @given(st.text(max_size=300), st.text(alphabet="/.:-_0123abc\n", max_size=300))
