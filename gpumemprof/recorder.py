@@ -452,6 +452,10 @@ class Recorder:
         used = self._nvml.process_bytes()
         return {p.id: used[p.id.pid] for p in self.processes.running if p.id.pid in used}
 
+    def held_before(self, snapshot: LedgerSnapshot) -> Mapping[ProcessId, int]:
+        """Bytes that processes hold from before they were recorded, at most; as far as known."""
+        return self._before_attach(snapshot, self._driver_bytes())
+
     def _before_attach(
         self, snapshot: LedgerSnapshot, driver: Mapping[ProcessId, int]
     ) -> dict[ProcessId, int]:

@@ -24,6 +24,7 @@ packages=(
 	"make|command -v make"
 	"gdb|command -v gdb"                         # stacks are compared with its own
 	"libc6-dbg|test -d /usr/lib/debug/.build-id" # names inside libc, for the tests of unwinding
+	"tmux|command -v tmux"                       # gpumemprof top is tested in a terminal
 	"musl-tools|command -v musl-gcc"             # Python on musl finds its threads otherwise
 	"$bpftool|test -x /usr/sbin/bpftool || command -v bpftool || ls /usr/lib/linux-tools/*/bpftool"
 	"python3|test -x /usr/bin/python3"

@@ -1,0 +1,358 @@
+"""The live view from the command line: records, and shows what is held, until the user leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import termios
+import time
+import tty
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from gpumemprof import __version__
+from gpumemprof.errors import GpumemprofError
+from gpumemprof.ledger.events import MemoryKind
+from gpumemprof.process.identity import ProcessId
+from gpumemprof.process.table import Process
+from gpumemprof.profile import files, pprof
+from gpumemprof.profile.merge import gpu_only, of_kinds
+from gpumemprof.profile.model import Profile
+from gpumemprof.recorder import Recorder, RecorderOptions
+from gpumemprof.recording import check_process, many_files, require_privileges
+from gpumemprof.report import live
+from gpumemprof.report.live import KINDS, ORDERS, LiveRow, LiveView
+from gpumemprof.report.table import make_console
+
+_KEYS = {"\x1b[A": "k", "\x1b[B": "j", "\x1bOA": "k", "\x1bOB": "j", " ": "p", "\x03": "q"}
+"""What terminals send for keys, and the letter that does the same."""
+MESSAGE_SECONDS = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked for on the command line. ``count``: pictures to show, 0: until it is left."""
+
+    options: RecorderOptions
+    pids: tuple[int, ...] = ()
+    interval: float = 1.0
+    count: int = 0
+    output: Path = Path("gpumemprof-top.pb.gz")
+    invoked: str = ""
+
+
+@dataclass
+class _Peaks:
+    """The most that each process held of each kind, told by the ledger at each change."""
+
+    held: dict[tuple[ProcessId, str], int] = field(default_factory=dict)
+    peak: dict[tuple[ProcessId, str], int] = field(default_factory=dict)
+
+    def change(
+        self, process: ProcessId, kind: MemoryKind, _device: int, size: int, _n: int, _t: int
+    ) -> None:
+        for name in (kind.value, "gpu") if kind.on_gpu else (kind.value,):
+            key = process, name
+            held = self.held[key] = self.held.get(key, 0) + size
+            if held > self.peak.get(key, 0):
+                self.peak[key] = held
+
+    def forget(self, process: ProcessId) -> None:
+        for name in KINDS:
+            self.held.pop((process, name), None)
+            self.peak.pop((process, name), None)
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Of one process, in the kind that is looked at."""
+
+    in_use: int = 0
+    alloc_bytes: int = 0
+    alloc_count: int = 0
+
+
+class _Watcher:
+    """What is shown, and what the keys change of it."""
+
+    def __init__(self, recorder: Recorder, peaks: _Peaks, request: Request) -> None:
+        self._recorder, self._peaks, self._request = recorder, peaks, request
+        self._kind = self._order = 0
+        self._by = "self"
+        self._selected: ProcessId | None = None
+        self._paused = False
+        self._message, self._message_until = "", 0.0
+        self._told: dict[ProcessId, _Sums] = {}
+        self._told_at = time.monotonic()
+        self._rates: dict[ProcessId, tuple[float, float]] = {}
+        self._rows: list[tuple[Process, LiveRow]] = []
+        self._profile: Profile | None = None
+        self._failed: dict[ProcessId, int] = {}
+        self._before: Mapping[ProcessId, int] = {}
+        self.left = False
+
+    def look(self) -> None:
+        """Look at what is held now, unless it is paused."""
+        self._forget_ended()
+        if self._paused:
+            return
+        sums = self._sums()
+        now = time.monotonic()
+        passed = max(now - self._told_at, 1e-3)
+        rows = {}
+        for process in self._recorder.processes.running:
+            mine = sums.get(process.id)
+            if mine is None:
+                continue
+            before = self._told.get(process.id, _Sums())
+            rows[process.id] = (
+                process,
+                LiveRow(
+                    process.id.pid,
+                    process.command or process.comm,
+                    mine.in_use,
+                    self._peaks.peak.get((process.id, KINDS[self._kind]), 0),
+                    max(mine.alloc_bytes - before.alloc_bytes, 0) / passed,
+                    max(mine.alloc_count - before.alloc_count, 0) / passed,
+                    self._failed.get(process.id, 0),
+                self._before.get(process.id, 0),
+                ),
+            )
+        self._told, self._told_at = sums, now
+        by_row = {row: process for process, row in rows.values()}
+        in_order = live.ordered(list(by_row), ORDERS[self._order])
+        self._rows = [(by_row[row], row) for row in in_order]
+        self._look_at_selected()
+
+    def _look_at_selected(self) -> None:
+        ids = [process.id for process, _ in self._rows]
+        if self._selected not in ids:
+            self._selected = ids[0] if ids else None
+        self._profile = None
+        for process, _ in self._rows:
+            if process.id == self._selected:
+                whole = self._recorder.profile_of(
+                    self._recorder.ledger.snapshot([process.id]),
+                    [process],
+                    started_ns=0,
+                    duration_ns=0,
+                    completeness={},
+                )
+                kind = KINDS[self._kind]
+                self._profile = gpu_only(whole) if kind == "gpu" else of_kinds(whole, {kind})
+
+    def _sums(self) -> dict[ProcessId, _Sums]:
+        kind = KINDS[self._kind]
+        snapshot = self._recorder.ledger.snapshot()
+        found = {process.process: _Sums() for process in snapshot.processes}
+        for aggregate in snapshot.aggregates:
+            key = aggregate.key
+            if key.kind.value == kind or (kind == "gpu" and key.kind.on_gpu):
+                sums = found[key.process]
+                sums.in_use += aggregate.inuse_bytes
+                sums.alloc_bytes += aggregate.alloc_bytes
+                sums.alloc_count += aggregate.alloc_count
+        self._failed = {process.process: process.failures for process in snapshot.processes}
+        self._before = self._recorder.held_before(snapshot)
+        for process in self._before:  # those that held something before, and made no call since
+            found.setdefault(process, _Sums())
+        return found
+
+    def _forget_ended(self) -> None:
+        """Nothing of a process that has ended is shown: let it go."""
+        for process in list(self._recorder.processes.all):
+            if process.ended is not None:
+                self._recorder.forget(process)
+                self._peaks.forget(process.id)
+
+    def view(self) -> LiveView:
+        """What to show now."""
+        ids = [process.id for process, _ in self._rows]
+        message = self._message if time.monotonic() < self._message_until else ""
+        return LiveView(
+            rows=[row for _, row in self._rows],
+            profile=self._profile,
+            selected=ids.index(self._selected) if self._selected in ids else 0,
+            kind=KINDS[self._kind],
+            order=ORDERS[self._order],
+            by=self._by,
+            paused=self._paused,
+            lost=self._recorder.lost(),
+            message=message,
+        )
+
+    def press(self, key: str) -> None:
+        """Do what a key asks for; others do nothing."""
+        key = _KEYS.get(key, key)
+        if key == "q":
+            self.left = True
+        elif key in {"j", "k"}:
+            self._move(1 if key == "j" else -1)
+        elif key == "s":
+            self._order = (self._order + 1) % len(ORDERS)
+        elif key == "m":
+            self._kind = (self._kind + 1) % len(KINDS)
+            self._told = self._sums()  # rates of another kind would be wrong
+        elif key == "t":
+            self._by = "total" if self._by == "self" else "self"
+        elif key == "p":
+            self._paused = not self._paused
+        elif key == "w":
+            self._write()
+        else:
+            return
+        if key in {"s", "m"}:
+            self.look()
+
+    def _move(self, step: int) -> None:
+        ids = [process.id for process, _ in self._rows]
+        if not ids:
+            return
+        at = ids.index(self._selected) if self._selected in ids else 0
+        self._selected = ids[min(max(at + step, 0), len(ids) - 1)]
+        self._look_at_selected()
+
+    def _write(self) -> None:
+        profile = self._recorder.profile({"version": __version__, "command": self._request.invoked})
+        try:
+            files.write_bytes(self._request.output, pprof.encode(profile))
+        except (GpumemprofError, OSError) as error:
+            self._say(f"not written: {error}")
+        else:
+            self._say(f"written: {self._request.output}")
+
+    def _say(self, text: str) -> None:
+        self._message, self._message_until = text, time.monotonic() + MESSAGE_SECONDS
+
+
+def run(request: Request) -> int:
+    """Show until the user leaves; returns the exit code. Raises GpumemprofError."""
+    require_privileges()
+    for pid in request.pids:
+        check_process(pid)
+    peaks = _Peaks()
+    options = RecorderOptions(
+        probe=request.options.probe,
+        frames=request.options.frames,
+        full_names=request.options.full_names,
+        library_path=request.options.library_path,
+        on_change=peaks.change,
+    )
+    with many_files(), Recorder(options) as recorder:
+        if request.pids:
+            for pid in request.pids:
+                recorder.add(pid)
+                recorder.add_children(pid)
+        else:
+            recorder.add_all()
+        watcher = _Watcher(recorder, peaks, request)
+        if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+            _on_screen(recorder, watcher, request)
+        else:
+            _as_text(recorder, watcher, request)
+    return 0
+
+
+def _rounds(recorder: Recorder, watcher: _Watcher, request: Request) -> Iterator[bool]:
+    """After each step of the recorder; true when it is time for a new picture."""
+    shown, due = 0, time.monotonic() + min(request.interval, 0.3)
+    while not watcher.left:
+        recorder.step()
+        if request.pids and not recorder.processes.running:
+            return
+        is_due = time.monotonic() >= due
+        if is_due:
+            due = time.monotonic() + request.interval
+            watcher.look()
+            shown += 1
+        yield is_due
+        if request.count and shown >= request.count:
+            return
+
+
+def _as_text(recorder: Recorder, watcher: _Watcher, request: Request) -> None:
+    """One picture after the other, for pipes and files."""
+    console = make_console()
+    first = True
+    with _leaves_at_signals(watcher):
+        for is_due in _rounds(recorder, watcher, request):
+            if is_due:
+                if not first:
+                    console.print()
+                first = False
+                view = watcher.view()
+                for line in live.lines(view, console, len(view.rows) + 15)[:-1]:
+                    if line.plain.strip():
+                        console.print(Text(line.plain.rstrip()), soft_wrap=True)
+                sys.stdout.flush()
+
+
+def _on_screen(recorder: Recorder, watcher: _Watcher, request: Request) -> None:
+    console = make_console()
+    with (
+        _leaves_at_signals(watcher),
+        _keys(),
+        Live(console=console, screen=True, auto_refresh=False) as screen,
+    ):
+        for is_due in _rounds(recorder, watcher, request):
+            pressed = list(_pressed())
+            for key in pressed:
+                watcher.press(key)
+            if is_due or pressed:
+                _show(screen, console, watcher.view())
+
+
+def _show(screen: Live, console: Console, view: LiveView) -> None:
+    found = live.lines(view, console, console.height)
+    screen.update(Text("\n").join(found), refresh=True)
+
+
+@contextlib.contextmanager
+def _keys() -> Iterator[None]:
+    """Keys are read as they are pressed, and not shown."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    tty.setcbreak(fd)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(fd, termios.TCSADRAIN, before)
+
+
+def _pressed() -> Iterator[str]:
+    """What was pressed since the last look."""
+    if not sys.stdin.isatty():
+        return
+    fd = sys.stdin.fileno()
+    if not select.select([fd], [], [], 0)[0]:
+        return
+    text = os.read(fd, 256).decode(errors="replace")
+    while text:
+        length = 3 if text[:2] in {"\x1b[", "\x1bO"} else 1
+        yield text[:length]
+        text = text[length:]
+
+
+@contextlib.contextmanager
+def _leaves_at_signals(watcher: _Watcher) -> Iterator[None]:
+    def leave(_number: int, _frame: object) -> None:
+        watcher.left = True
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, leave) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
