@@ -427,12 +427,13 @@ class ProfileStore:
             )
 
 
-def _digest(profile: Profile) -> int:
-    """Tells whether two profiles of one container, one after the other, are the same.
+def _digest(profile: Profile) -> int | None:
+    """Tells whether two profiles of one container, one after the other, are the same; None for one
+    that is like no other because something was allocated in its interval.
 
     Frames are left out but for their number, since looking at all of them costs more than all
-    else here: what is held cannot move from one stack to another without an allocation, and an
-    allocation is in the values."""
-    return hash(
-        tuple((sample.labels, sample.values, len(sample.stack)) for sample in profile.samples)
-    )
+    else here: what is held cannot move from one stack to another without an allocation."""
+    samples = profile.samples
+    if any(sample.values.alloc_objects or sample.values.alloc_space for sample in samples):
+        return None
+    return hash(tuple((sample.labels, sample.values, len(sample.stack)) for sample in samples))

@@ -85,7 +85,7 @@ class StoreFiles:
         """Create the directory if need be and lock it."""
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path = path
-        self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._lock = os.open(path / "lock", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

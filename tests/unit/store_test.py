@@ -96,6 +96,15 @@ def test_what_did_not_change_is_not_written_again(tmp_path: Path, clock: Clock) 
     assert store.state().counters["profiles_unchanged"] == 28
 
 
+def test_who_allocates_is_written_even_if_the_numbers_are_as_before(
+    tmp_path: Path, clock: Clock
+) -> None:
+    store = store_in(tmp_path, clock)
+    store.put(at(1, TRAINER, incompressible(1, 3)))
+    store.put(at(2, TRAINER, incompressible(2, 3)))  # other functions, equal numbers
+    assert store.load(TRAINER, START + 2 * INTERVAL) == incompressible(2, 3)
+
+
 def test_an_idle_container_touches_no_file_for_minutes(tmp_path: Path, clock: Clock) -> None:
     store = store_in(tmp_path, clock)
     store.put(at(1, TRAINER, holding(3 * GIB)))
