@@ -10,8 +10,9 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from gpumemprof.errors import GpumemprofError
 from gpumemprof.export import metric_labels
-from gpumemprof.export.metric_cap import MemoryCap
+from gpumemprof.export.metric_cap import MemoryCap, ToldMemory
 from gpumemprof.export.metrics import MEMORY_METRICS, METRICS, Metric, Scrape
 from gpumemprof.export.model import AgentView, PushStatus
 
@@ -36,8 +37,10 @@ PROCESS_METRICS = tuple(
 class AgentCollector(Collector):
     """Makes the metric families of one scrape from ``view()`` and ``push()``.
 
-    Both are called once a scrape, in the thread of the scrape. ``push``: None where nothing is
-    pushed. ``max_series``: of memory; failed allocations have at most a sixth as many besides.
+    Both are called once a scrape, in the thread of the scrape. ``view`` may raise GpumemprofError
+    when the agent has no time: then its health is told as it was, with its time, and no memory: the
+    namespace may have been switched off meanwhile. ``push``: None where nothing is pushed.
+    ``max_series``: of memory; failed allocations have at most a sixth as many besides.
     """
 
     def __init__(
@@ -52,12 +55,11 @@ class AgentCollector(Collector):
         self._cap = MemoryCap(max(1, max_series // len(MEMORY_METRICS)))
         self._process = ProcessCollector(namespace=PROCESS_PREFIX, registry=None)
         self._lock = threading.Lock()  # two Prometheus servers may scrape at once
+        self._last: AgentView | None = None
 
     def collect(self) -> Iterator[Family]:
-        """The families, in the order of the table."""
-        view = self._view()
-        with self._lock:
-            told = self._cap.told(view)
+        """The families, in the order of the table. Raises what ``view`` raises, at first."""
+        view, told = self._now()
         scrape = Scrape(view, told, self._push())
         node = metric_labels.value(view.node)
         for metric in METRICS:
@@ -68,6 +70,17 @@ class AgentCollector(Collector):
             for sample in family.samples:
                 sample.labels["node"] = node
             yield family
+
+    def _now(self) -> tuple[AgentView, ToldMemory]:
+        try:
+            view = self._view()
+        except GpumemprofError:
+            if self._last is None:
+                raise
+            return self._last, ToldMemory({}, {}, 0, 0, 0)
+        with self._lock:
+            self._last = view
+            return view, self._cap.told(view)
 
 
 def _family(metric: Metric, scrape: Scrape, node: str) -> Family:

@@ -9,9 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 
+from gpumemprof.errors import GpumemprofError
 from gpumemprof.export.metric_labels import MAX_VALUE_BYTES
 from gpumemprof.export.metrics import MEMORY_METRICS, METRICS
 from gpumemprof.export.model import (
@@ -198,6 +201,29 @@ def test_whatever_a_program_calls_itself_the_scrape_stays_whole(workload: str) -
     assert shown.isprintable()
 
 
+anything = st.text(st.characters(), max_size=400)
+
+
+@given(
+    st.lists(
+        st.tuples(anything, anything, anything, anything, anything, st.integers(0, 1 << 50)),
+        max_size=8,
+    )
+)
+def test_no_text_of_others_breaks_a_scrape_or_loses_a_byte(
+    rows: list[tuple[str, str, str, str, str, int]],
+) -> None:
+    memory = {
+        MemoryKey(Owner(namespace, pod, container, workload, NODE), "device", gpu, gpu): MemoryUse(
+            in_use=size
+        )
+        for namespace, pod, container, workload, gpu, size in rows
+    }
+    samples = told(of(replace(usual_view(), memory=memory, failures={})))
+    total = sum(n for (name, _), n in samples.items() if name == "gpumemprof_memory_in_use_bytes")
+    assert total == sum(use.in_use for use in memory.values())
+
+
 def test_readable_names_stay_as_they_are() -> None:
     key = TRAINER_MEMORY._replace(owner=Owner("ml", "naïve-模型-🔥", "c", "w", NODE))
     view = replace(usual_view(), memory={key: MemoryUse()}, failures={})
@@ -347,6 +373,25 @@ def test_health_of_the_agent() -> None:
 def test_each_series_of_the_agent_names_its_node() -> None:
     for name, labels in told(of(usual_view(), usual_push())):
         assert ("node", NODE) in labels, name
+
+
+def test_an_agent_without_time_tells_its_old_health_and_no_memory() -> None:
+    """A namespace may have been switched off since the last view."""
+    views = [usual_view()]
+
+    def view() -> AgentView:
+        if not views:
+            raise GpumemprofError("the agent is busy; try again")
+        return views.pop()
+
+    collector = AgentCollector(view, usual_push)
+    told(collector)
+    samples = told(collector)
+    assert value(samples, "gpumemprof_agent_snapshot_timestamp_seconds") == 1_800_000_000.5
+    assert value(samples, "gpumemprof_agent_pushes_total", result="delivered") == 500
+    assert not any(TRAINER.pod in dict(labels).values() for _, labels in samples)
+    with pytest.raises(GpumemprofError):
+        told(AgentCollector(view))
 
 
 def test_its_own_processor_time_and_memory_are_told() -> None:
