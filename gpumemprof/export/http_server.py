@@ -2,8 +2,8 @@
 
 Whoever can reach the pod's address can open connections and leave them there. That must not keep
 the kubelet from hearing that the agent is well, or it would restart it: a request has to arrive
-within seconds, and when there are too many connections the one that has said least for longest is
-dropped, never the new one.
+within seconds, and when there are too many connections the oldest is dropped, those first which
+have not asked yet; never the new one.
 """
 
 from __future__ import annotations
@@ -168,10 +168,7 @@ class _Room:
         assert task is not None
         if len(self._connections) >= MAX_CONNECTIONS:
             waiting = (task for task, arrived in self._connections.items() if not arrived)
-            dropped = next(waiting, None)
-            if dropped is None:
-                writer.transport.abort()
-                return
+            dropped = next(waiting, None) or next(iter(self._connections))
             del self._connections[dropped]
             dropped.cancel()
         self._connections[task] = False

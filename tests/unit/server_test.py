@@ -118,6 +118,27 @@ def test_health_is_answered_while_others_hold_connections_and_say_nothing(
             connection.close()
 
 
+def test_health_is_answered_while_others_do_not_take_their_answers(agent: ExampleAgent) -> None:
+    server = AgentServer(
+        agent,
+        lambda accept: (bytes(20 * MIB), "text/plain"),
+        None,
+        metrics_listen=("127.0.0.1", 0),
+        page_listen=None,
+    )
+    greedy = []
+    try:
+        for _ in range(http_server.MAX_CONNECTIONS + 3):
+            connection = socket.create_connection(("127.0.0.1", server.metrics_port), timeout=20)
+            greedy.append(connection)
+            connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert ask(server.metrics_port, "/healthz").status == 200
+    finally:
+        for connection in greedy:
+            connection.close()
+        server.close()
+
+
 def test_who_takes_too_long_to_ask_is_dropped(
     agent: ExampleAgent, store: ProfileStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
