@@ -73,6 +73,10 @@ class GpuLocator:
         self._known.pop(process, None)
         self._facts.pop(process, None)
 
+    def close(self) -> None:
+        """Let go of what gathers; NVML is the caller's."""
+        self._patience.close()
+
     def _refresh(self) -> None:
         now = self._clock()
         if now - self._asked >= REFRESH_SECONDS:

@@ -340,7 +340,11 @@ class StackResolver:
             "stacks_full", "stacks_throttled",
             "python_not_code", "python_reused", "python_unreadable", "python_lines_unknown",
         )  # fmt: skip
-        return {**{name: totals[name] for name in names}, **self._symbolizer.counters()}
+        return {
+            **{name: totals[name] for name in names},
+            "reads_given_up": self._patience.given_up,
+            **self._symbolizer.counters(),
+        }
 
     def close(self) -> None:
         """Let go of every process and file."""
