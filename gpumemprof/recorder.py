@@ -34,9 +34,11 @@ from gpumemprof.probe.loader import Options, Probes
 from gpumemprof.process import maps as process_maps
 from gpumemprof.process import procfs
 from gpumemprof.process.gpu import Nvml
+from gpumemprof.process.gpu_locator import GpuLocator
 from gpumemprof.process.identity import ProcessId
 from gpumemprof.process.libraries import LibraryProber, installed_libraries
 from gpumemprof.process.table import Process, ProcessTable
+from gpumemprof.process.trust import OWN, Trust
 from gpumemprof.profile.build import PlaceLabels, build
 from gpumemprof.profile.model import Profile
 from gpumemprof.stack.merge import FrameMode
@@ -81,6 +83,11 @@ class RecorderOptions:
     """Of memory over time; no ``series``: it is not followed."""
     on_change: OnChange | None = None
     """Told of each change of what is held (ledger.model.OnChange)."""
+    trust: Trust = OWN
+    """In the processes that are recorded."""
+    root_pid: int | None = None
+    """The process whose root holds the machine's libraries: 1 for an agent in a container of its
+    own; None: we see them."""
 
 
 class Recorder:
@@ -97,16 +104,23 @@ class Recorder:
         with contextlib.ExitStack() as stack:
             self.probes = Probes(self.options.probe)
             stack.callback(self.probes.close)
-            self.libraries = LibraryProber(self.probes.attach)
+            self.libraries = LibraryProber(self.probes.attach, trust=self.options.trust)
             stack.callback(self.libraries.close)
             self.processes = ProcessTable()
             stack.callback(self.processes.close)
-            self.stacks = StackResolver(self.options.frames, full_names=self.options.full_names)
+            self.stacks = StackResolver(
+                self.options.frames,
+                full_names=self.options.full_names,
+                trust=self.options.trust,
+            )
             stack.callback(self.stacks.close)
             self.series = SeriesLog(self.options.series)
             self.ledger = Ledger(on_change=self._on_change())
             self._nvml = Nvml()
             stack.callback(self._nvml.close)
+            self._gpus = GpuLocator(self._nvml, trust=self.options.trust)
+            stack.callback(self._gpus.close)
+            self._ordinals: dict[ProcessId, set[int]] = {}
             self._decoder = Decoder(0 if len(self._nvml.gpus()) == 1 else UNKNOWN_DEVICE)
             self._inbox = Inbox(
                 self.probes.events,
@@ -117,9 +131,15 @@ class Recorder:
             self._quiet_turns = 0
             self._stacks_missing = 0
             self._driver_at_attach: dict[ProcessId, int] = {}
-            for library in installed_libraries(self.options.library_path):
-                self.libraries.probe_path(library)
+            self._probe_installed()
             self._close = stack.pop_all()
+
+    def _probe_installed(self) -> None:
+        """Probe the machine's libraries before any process maps them."""
+        if self.options.root_pid is not None:
+            self.libraries.probe_root(self.options.root_pid)
+        for library in installed_libraries(self.options.library_path):
+            self.libraries.probe_path(library)
 
     def _on_change(self) -> OnChange | None:
         told: list[OnChange] = [self.series.change] if self.options.series.series else []
@@ -162,6 +182,7 @@ class Recorder:
         if process.ended is None:
             self.probes.set_process(pid, on=False)
             self.probes.set_python(pid, None)
+            self._inbox.discard(pid)
             self._ended(process.id, time.monotonic_ns(), "off")
         self._drop(process.id)
 
@@ -176,6 +197,14 @@ class Recorder:
         self.stacks.drop(process)
         self.series.forget(process)
         self._driver_at_attach.pop(process, None)
+        self._gpus.forget(process)
+        self._ordinals.pop(process, None)
+
+    def tidy(self) -> None:
+        """Let go of libraries that no process has used for minutes; to be called every minute or
+        so by who records for long. Where detaching takes long, they stay."""
+        if self.probes.mode is not AttachMode.SINGLE:
+            self.libraries.release_unused(process.id.pid for process in self.processes.running)
 
     def add_all(self) -> None:
         """Record every process that maps a CUDA library; later ones come by themselves."""
@@ -445,8 +474,11 @@ class Recorder:
         )
 
     def gpu_of(self, process: ProcessId, device: int) -> tuple[str, str]:
-        """Index on the machine and UUID of the GPU that a process calls ``device``."""
-        return "", ""
+        """Index on the machine and UUID of the GPU that a process calls ``device``, both empty
+        where it is not sure."""
+        ordinals = self._ordinals.setdefault(process, set())
+        ordinals.add(device)
+        return self._gpus.locate(process, device, ordinals)
 
     def _driver_bytes(self) -> dict[ProcessId, int]:
         used = self._nvml.process_bytes()

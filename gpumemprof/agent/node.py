@@ -29,6 +29,7 @@ from gpumemprof.kube.watch import ClusterWatch
 from gpumemprof.ledger.series import SeriesLimits
 from gpumemprof.probe.loader import Options
 from gpumemprof.process.identity import ProcessId
+from gpumemprof.process.trust import TENANTS
 from gpumemprof.profile.model import Profile
 from gpumemprof.recorder import Recorder, RecorderOptions
 from gpumemprof.stack.merge import FrameMode
@@ -37,6 +38,7 @@ log = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 8.0
 """How long pushes may take when the agent is told to stop; Kubernetes waits 30 s."""
+TIDY_SECONDS = 60.0
 STALL_SECONDS = 60.0
 """A loop that takes longer than this for a turn is told as unhealthy."""
 
@@ -51,6 +53,7 @@ class NodeAgent:
         self._mailbox = Mailbox()
         self._dropped: deque[ContainerProfile] = deque()
         self._turned = time.monotonic()
+        self._tidy_at = self._turned + TIDY_SECONDS
         self._changed = True
         with contextlib.ExitStack() as stack:
             self._watch = self._watch_cluster(stack)
@@ -101,6 +104,8 @@ class NodeAgent:
             library_path=library_path,
             series=SeriesLimits(series=0),
             on_change=self._accounts.changed,
+            trust=TENANTS,
+            root_pid=1,
         )
 
     # The loop
@@ -130,6 +135,9 @@ class NodeAgent:
             self._publisher.carry(self._dropped.popleft())
         self._publisher.turn()
         self._mailbox.answer()
+        if time.monotonic() > self._tidy_at:
+            self._tidy_at = time.monotonic() + TIDY_SECONDS
+            self._recorder.tidy()
         self._turned = time.monotonic()
 
     def _follow_changes(self) -> None:
