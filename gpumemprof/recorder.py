@@ -19,6 +19,7 @@ from gpumemprof.ledger.events import UNKNOWN_DEVICE, ProcessEnded
 from gpumemprof.ledger.ledger import Ledger
 from gpumemprof.ledger.model import LedgerSnapshot, OnChange, Totals
 from gpumemprof.ledger.series import Points, SeriesKey, SeriesLimits, SeriesLog
+from gpumemprof.probe.attach import AttachMode
 from gpumemprof.probe.calls import CALLS, Action
 from gpumemprof.probe.events import (
     CallEvent,
