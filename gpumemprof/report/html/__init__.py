@@ -55,7 +55,7 @@ puts text into the page as text, never as markup. Numbers beyond 2**53 lose thei
 ================  ==========================================================================
 """
 
-from gpumemprof.report.html.data import data, diff_data
+from gpumemprof.report.html.contents import data, diff_data
 from gpumemprof.report.html.document import assets, diff_page, page
 
 __all__ = ["assets", "data", "diff_data", "diff_page", "page"]

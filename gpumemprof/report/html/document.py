@@ -17,7 +17,7 @@ from importlib import resources
 from typing import Any
 
 from gpumemprof.profile.model import Profile
-from gpumemprof.report.html.data import data, diff_data
+from gpumemprof.report.html.contents import data, diff_data
 
 _SCRIPTS = (
     "units.js",

@@ -55,7 +55,7 @@ function changeColour(before, after) {
   const most = Math.max(before, after);
   if (!most || before === after) return SAME;
   const share_ = Math.min(Math.abs(after - before) / most, 1);
-  return mixed(SAME, after > before ? GREW : SHRANK, 0.25 + 0.75 * share_);
+  return mixed(SAME, after > before ? GREW : SHRANK, Math.sqrt(share_));
 }
 
 /** A canvas pattern of an origin, null for none. */

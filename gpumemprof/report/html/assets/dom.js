@@ -43,12 +43,13 @@ function section(title, id, children, extra = []) {
 
 /** A select with a label. `choices`: [value, text] pairs. */
 function choice(label, choices, selected, onChange) {
+  const id = freshId('choice');
   const select = el(
     'select',
-    { on: { change: () => onChange(select.value) } },
+    { id, on: { change: () => onChange(select.value) } },
     choices.map(([value, text]) => el('option', { value, text, selected: value === selected })),
   );
-  return el('label', { class: 'choice' }, [el('span', { text: label }), select]);
+  return el('span', { class: 'choice' }, [el('label', { for: id, text: label }), select]);
 }
 
 function checkbox(label, checked, title, onChange) {

@@ -219,7 +219,7 @@ class Flame {
     const bytes = tree.compared ? change(tree.total[node] - tree.before[node]) : size(tree.total[node]);
     const name = node === ROOT ? this.options.rootName() : tree.name(node);
     const place = tree.place(node);
-    const text = cutLeft(name, room);
+    const text = shortened(name, room);
     context.save();
     if (!isNarrow(text) || !isNarrow(place)) {
       context.beginPath();
@@ -368,6 +368,14 @@ class Flame {
 function cutLeft(text, room) {
   if (text.length <= room) return text;
   return room < 2 ? '' : `…${text.slice(text.length - room + 1)}`;
+}
+
+/** `name` in at most `room` characters: without what it is in, if need be cut at its end. */
+function shortened(name, room) {
+  if (name.length <= room) return name;
+  const inner = name.replace(/^.*(?:::|\.)(?=[^:.>)]+(?:\(\))?$)/, '');
+  if (inner.length + 1 <= room) return cutLeft(name, room);
+  return room < 3 ? '' : `${inner.slice(0, room - 1)}…`;
 }
 
 /** Whether every character has the width of a digit, as far as we know. */

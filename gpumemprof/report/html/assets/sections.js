@@ -39,7 +39,8 @@ function banners(data) {
 function failuresSection(model) {
   const { failed } = model.data;
   if (!failed) return null;
-  const part = section(`${number(failed, 'allocation')} failed`, 'failures', failureCards(model));
+  const part = section(`${number(failed, 'allocation')} failed${model.before ? ' (after)' : ''}`, 'failures',
+    failureCards(model));
   part.id = 'failures';
   const told = model.data.failures.reduce((sum, failure) => sum + failure.times, 0);
   if (told < failed) {

@@ -56,7 +56,7 @@ class Page {
       el('div', { class: 'search' }, [this.searchBox, this.found]),
     ]);
     const groups = [['', 'nothing'], ...DIMENSIONS
-      .filter(([name]) => model.valuesOf(name).length > (name === this.group ? 0 : 1))
+      .filter(([name]) => model.valuesOf(name).length > 1 && !(model.before && name === 'process'))
       .map(([name, label]) => [name, label.toLowerCase()])];
     const options = [
       groups.length > 1 ? choice('Group by', groups, this.group, (value) => {
@@ -73,10 +73,10 @@ class Page {
       }),
     ];
     const graph = section('Flame graph', 'flame', [
-      el('div', { class: 'row' }, [this.crumbs, legend(model)]),
+      this.crumbs,
       this.flame.element,
       this.detailsBox,
-    ], options);
+    ], [legend(model), ...options]);
     return [
       reportHeader(model),
       ...banners(data),
@@ -109,7 +109,8 @@ class Page {
         if (row.internal && model.data.origins[model.origin[row.fn]] === 'native') hidden[row.fn] = 1;
       }
     }
-    const tree = new Tree(model, samples, { weights, group: this.group, lines: this.lines, hidden });
+    const held = samples.filter((sample) => weights.bytes[sample] || weights.before?.[sample]);
+    const tree = new Tree(model, held, { weights, group: this.group, lines: this.lines, hidden });
     this.types.show(Object.fromEntries(SHOWN_TYPES.map(({ type }) => [type, [
       model.sum(samples, model.values[type]),
       model.before ? model.sum(samples, model.before[type]) : null,
@@ -118,7 +119,7 @@ class Page {
       this.timelineBox.replaceChildren(new Timeline(combined(model, this.filters)).element);
     }
     this.flame.show(tree);
-    this.table.show(rows, tree.total[ROOT]);
+    this.table.show(rows, tree.total[ROOT], this.rootName());
     this.details(-1);
     this.tellFound();
   }
@@ -156,6 +157,7 @@ class Page {
     const { tree, focus } = this.flame;
     this.tellFound();
     const path = tree.path(focus);
+    this.crumbs.hidden = focus === ROOT;
     const shown = path.length > 6 ? [path[0], -1, ...path.slice(-4)] : path;
     this.crumbs.replaceChildren(...shown.map((node) => {
       if (node < 0) return el('span', { text: '…' });
@@ -163,7 +165,6 @@ class Page {
       return node === focus && node !== ROOT ? el('span', { 'aria-current': 'true', text: cutLeft(name, 60) })
         : el('button', {
           type: 'button',
-          disabled: focus === ROOT,
           text: cutLeft(name, 40),
           on: { click: () => this.flame.zoom(node) },
         });

@@ -41,6 +41,7 @@ class FunctionTable {
         },
       },
     });
+    this.what = el('span', { class: 'quiet what' });
     this.count = el('span', { class: 'quiet', role: 'status' });
     this.filterBox = el('input', {
       type: 'search',
@@ -59,13 +60,14 @@ class FunctionTable {
         el('table', { class: 'functions' }, [el('thead', {}, [this.headings]), this.body]),
       ]),
       this.more,
-    ], [this.count, this.filterBox]);
+    ], [this.what, this.count, this.filterBox]);
   }
 
-  /** Shows other rows (`functionRows`); `whole`: bytes that they are shares of. */
-  show(rows, whole) {
+  /** Shows other rows (`functionRows`); `whole`: bytes that they are shares of, `name`: of what. */
+  show(rows, whole, name) {
     this.rows = rows.filter((row) => (row.total || row.totalBefore) && !row.internal);
     this.whole = whole;
+    this.what.textContent = name;
     this.largest = Math.max(...this.rows.map((row) => row.self), 1);
     this._fill();
   }

@@ -86,11 +86,12 @@ class Timeline {
       context.fillText(bytes ? size(bytes) : '0', MARGIN.left - 8, this.y(bytes));
     }
     context.textBaseline = 'alphabetic';
-    const ticks = Math.max(2, Math.min(6, Math.floor(inner.width / 110)));
-    for (let tick = 0; tick <= ticks; tick += 1) {
-      const time = (this.data.duration * tick) / ticks;
-      context.textAlign = tick === 0 ? 'left' : tick === ticks ? 'right' : 'center';
-      context.fillText(tick ? duration(time / 1000) : '0', this.x(time), TIMELINE_HEIGHT - 4);
+    const every = niceTime(this.data.duration / Math.max(2, Math.min(8, inner.width / 110)));
+    for (let time = 0; time <= this.data.duration; time += every) {
+      const x = this.x(time);
+      const atEdge = x + 40 > width ? 'right' : 'center';
+      context.textAlign = time ? atEdge : 'left';
+      context.fillText(timeOf(time, every), x, TIMELINE_HEIGHT - 4);
     }
     context.globalAlpha = 1;
     for (const [one, at] of this._series) this._drawSeries(context, one, at);
@@ -222,4 +223,26 @@ function niceScale(most) {
   let step = 1;
   while (step * 4 < most) step *= 2;
   return [Math.ceil(most / step) * step, step];
+}
+
+/** A round step of at least `atLeast` microseconds. */
+function niceTime(atLeast) {
+  const second = 1e6;
+  const steps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400];
+  if (atLeast > second) {
+    const step = steps.find((seconds) => seconds * second >= atLeast);
+    return step ? step * second : Math.ceil(atLeast / (86400 * second)) * 86400 * second;
+  }
+  const power = 10 ** Math.floor(Math.log10(Math.max(atLeast, 1)));
+  return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= atLeast);
+}
+
+/** A time on an axis with steps of `every`, both in microseconds. */
+function timeOf(time, every) {
+  if (!time) return '0';
+  const seconds = time / 1e6;
+  if (every < 1000) return `${Math.round(time)} µs`;
+  if (time < 1e6) return `${Math.round(time / 1000)} ms`;
+  if (seconds < 60 || every < 1e6) return `${Number(seconds.toFixed(3))} s`;
+  return duration(time / 1000).replace(/ 0 \w+$/, '');
 }
