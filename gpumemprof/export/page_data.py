@@ -26,6 +26,8 @@ TREND_POINTS = 60
 TREND_ENDS = 5
 TREND_NS = 3600 * 10**9
 """How far back the small line of each container reaches."""
+_DELIVERED = frozenset({"ok", "delivered", "retried", "empty", "discarded"})
+"""Results of pushes that are no trouble: ``discarded`` are those of who was switched off."""
 _STORE_TROUBLE = ("profiles_not_written", "owners_evicted", "damaged")
 
 
@@ -91,7 +93,7 @@ def _problems(
         counted += [
             (count, f"profiles were not delivered: {clean(name)}")
             for name, count in sorted(push.results.items())
-            if name not in ("ok", "retried")
+            if name not in _DELIVERED
         ]
     if store is not None:
         state = store.state()

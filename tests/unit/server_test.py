@@ -490,7 +490,7 @@ def test_all_that_is_wrong_is_told_in_sentences(
 ) -> None:
     assert page(server, "/api/agent")["problems"] == []
     agent.well = Health(not_ready="no pod list yet")
-    agent.pushed = PushStatus({"ok": 5, "retried": 2, "rejected": 3})
+    agent.pushed = PushStatus({"delivered": 5, "empty": 2, "rejected": 3})
     agent.state = replace(
         agent.state,
         api={"pods": False, "switch": True},
@@ -515,6 +515,7 @@ def test_all_that_is_wrong_is_told_in_sentences(
     ):
         assert part in told
     assert "(switch)" not in told
+    assert "delivered: delivered" not in told
 
 
 def test_names_of_pods_are_printable_and_short(server: AgentServer, agent: ExampleAgent) -> None:
