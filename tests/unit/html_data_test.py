@@ -167,6 +167,7 @@ class _Parsed(HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__()
         self.elements: list[tuple[str, dict[str, str | None], str]] = []
+        self.open = False
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
