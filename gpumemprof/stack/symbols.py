@@ -15,7 +15,7 @@ from gpumemprof.stack.frames import Frame
 from gpumemprof.stack.image import ProcessImage
 from gpumemprof.stack.symbol_index import Candidate, SymbolIndex, best
 
-MAX_FRAMES = 65_536
+MAX_FRAMES = 32_768
 """Places whose frame is remembered."""
 MAX_NAME = 1024
 MAX_FULL_NAME = 8192
