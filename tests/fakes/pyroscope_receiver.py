@@ -185,10 +185,10 @@ class Receiver:
             accepted = rules.ingest(dict(parse_qsl(parts.query)), body, time.time_ns())
         else:
             raise rules.Refused(404, "404 page not found")
-        self._spend(headers.get("x-scope-orgid", "anonymous"), accepted.size, path)
+        self._spend(headers.get("x-scope-orgid", "anonymous"), accepted.size)
         return accepted
 
-    def _spend(self, tenant: str, size: int, path: str) -> None:
+    def _spend(self, tenant: str, size: int) -> None:
         if not self.limit_rate:
             return
         now = time.monotonic()
@@ -198,8 +198,7 @@ class Receiver:
             enough = size <= left
             self._tokens[tenant] = left - size * enough, now
         if not enough:
-            status = 429 if path.startswith("/push") else 422  # as 2.0.0
-            raise rules.Refused(status, "push rate limit (4.0 MiB) exceeded while adding")
+            raise rules.Refused(429, "push rate limit (4.0 MiB) exceeded while adding")
 
     def query(self, path: str) -> object:
         """What the cluster test asks for."""

@@ -264,7 +264,7 @@ def ingest(query: dict[str, str], body: bytes, now_ns: int) -> Accepted:
         raise Refused(400, "only folded stacks are known here")
     labels, metric_type, time_ns = _name(query, accepted.violations)
     if not now_ns - OLDEST_NS < time_ns < now_ns + NEWEST_NS:
-        raise Refused(422, "is outside of ingestion window")
+        raise Refused(400, "is outside of ingestion window")
     if body[:2] == b"\x1f\x8b":
         accepted.violations.append("a gzipped body is lost")
         return accepted

@@ -66,15 +66,6 @@ def test_each_status_has_its_consequence(status, result) -> None:
     assert status < 400 or "the reason" in outcome.detail
 
 
-def test_too_much_for_a_tenant_is_throttled_in_both_formats() -> None:
-    with Receiver() as receiver:
-        text = "push rate limit (4.0 MiB) exceeded while adding 3 MiB"
-        receiver.answer(422, body=f"push failed: {text}")
-        assert push(receiver.url, format="folded").result is Result.THROTTLED
-        receiver.answer(422, body="strconv.Atoi: parsing")
-        assert push(receiver.url, format="folded").result is Result.REJECTED
-
-
 @pytest.mark.parametrize(
     ("header", "seconds"),
     [

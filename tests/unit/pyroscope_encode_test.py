@@ -34,7 +34,7 @@ from pyroscope_examples import (
 
 from gpumemprof.export.pyroscope import series, timeless
 from gpumemprof.export.pyroscope.encode import FOLDED_TYPES, Encoded, Encoder
-from gpumemprof.export.pyroscope.push import Request
+from gpumemprof.export.pyroscope.push import INGEST_PATH, Request
 from gpumemprof.profile import gzipped, pprof
 from gpumemprof.profile.merge import LEFT_OUT
 from gpumemprof.profile.model import TYPE_NAMES, Profile, Sample, Values
@@ -50,7 +50,7 @@ def encoder(**options) -> Encoder:
 def accept(encoded: Encoded, time_ns: int) -> rules.Accepted:
     """As a strict server does it."""
     request = encoded.push.request(time_ns)
-    if request.is_folded:
+    if request.target.startswith(INGEST_PATH):
         query = {k: v[0] for k, v in parse_qs(urlsplit(request.target).query).items()}
         accepted = rules.ingest(query, request.body, time_ns)
     else:

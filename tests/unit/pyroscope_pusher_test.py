@@ -210,6 +210,37 @@ def test_whatever_a_server_answers_every_allocation_is_delivered_once(rounds) ->
         assert receiver.violations == []
 
 
+# Off is off
+
+
+def test_of_a_namespace_that_is_off_nothing_is_sent_kept_or_given_back() -> None:
+    with Receiver(token="new") as receiver, Agent(receiver.url, token="old") as agent:
+        agent.pusher.offer([container(), container(TRAINING, SERVER)])
+        receiver.wait_for(1)
+        agent.pusher.discard(lambda owner: owner.namespace == "ml")
+        until(lambda: set(agent.pusher._encoder._known) == {SERVER})
+        receiver.authorization = "Bearer old"
+        assert agent.pusher.flush(PATIENCE)
+        agent.pusher.offer([container(idle(), SERVER)])
+        assert agent.pusher.flush(PATIENCE)
+        assert agent.pusher.status().settled["discarded"] in (1, 2)
+        assert agent.dropped == []
+        assert {dict(one.labels)["namespace"] for one in receiver.stored()} == {"web"}
+
+
+def test_what_is_being_sent_when_its_namespace_is_switched_off_is_not_sent_again(receiver) -> None:
+    receiver.answer(-1)
+    with Agent(receiver.url) as agent:
+        agent.tell(only(Sample(KV_CACHE, labels(), Values(1, 7, 1, 7, 7))))
+        receiver.wait_for(1)
+        agent.pusher.discard(lambda owner: True)
+        receiver.released.set()
+        assert agent.pusher.flush(PATIENCE)
+        assert agent.pusher.status().settled == {"discarded": 1}
+        assert agent.dropped == []
+    assert len(receiver.got) == 1
+
+
 # Servers that cannot
 
 
@@ -237,6 +268,18 @@ def test_a_profile_that_breaks_the_server_does_not_hold_up_others(receiver, monk
         assert len(receiver.stored("inuse_space")) == 5
         assert pusher.flush(PATIENCE)
     assert len(receiver.stored("inuse_space")) == 6
+
+
+def test_a_server_that_fails_at_everything_is_left_alone(receiver, monkeypatch) -> None:
+    monkeypatch.setattr(schedule, "_FIRST_DELAY", 3600.0)
+    monkeypatch.setattr(schedule, "_LONGEST_DELAY", 3600.0)
+    receiver.answer(503, body="starting", times=4)
+    with Pusher(settings(receiver.url)) as pusher:
+        pusher.offer([container(idle(), TRAINER._replace(pod=f"p{n}")) for n in range(20)])
+        until(lambda: pusher.status().attempts == {"failed": 4})
+        assert pusher.status().waiting == 40
+        assert pusher.flush(PATIENCE)
+    assert len(receiver.stored("inuse_space")) == 40
 
 
 def test_wrong_credentials_are_told_and_nothing_is_lost_until_they_are_right() -> None:

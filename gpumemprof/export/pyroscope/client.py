@@ -111,7 +111,7 @@ class Client:
                 allow_redirects=False,
                 stream=True,
             ) as response:
-                return self._answered(request, response)
+                return self._answered(response)
         except (requests.RequestException, OSError) as error:
             result, reason = _not_answered(error)
             return Outcome(result, self._line(reason))
@@ -120,7 +120,7 @@ class Client:
         """Close the connection."""
         self._session.close()
 
-    def _answered(self, request: Request, response: requests.Response) -> Outcome:
+    def _answered(self, response: requests.Response) -> Outcome:
         status = response.status_code
         text = self._text(response)
         if 200 <= status < 300:
@@ -130,8 +130,6 @@ class Client:
                 )
             return Outcome(Result.DELIVERED)
         result = STATUS.get(status, Result.FAILED if status >= 500 else Result.REJECTED)
-        if status == 422 and request.is_folded and "rate limit" in text:
-            result = Result.THROTTLED  # as /ingest of Pyroscope before 2.2 tells it
         if 300 <= status < 400:
             text = "redirects are not followed: pyroscope.url must be where it leads to"
         return Outcome(

@@ -84,6 +84,11 @@ class Encoder:
         self._remember(container, encoded)
         return encoded
 
+    def forget(self, off: Callable[[Owner], bool]) -> None:
+        """Keep nothing of these owners."""
+        for owner in [owner for owner in self._known if off(owner)]:
+            self._forget(owner)
+
     def _pprof(self, part: series.Part, container: ContainerProfile) -> Iterator[Encoded]:
         samples = series.reduced(part.samples)
         if not samples:

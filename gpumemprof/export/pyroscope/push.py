@@ -22,11 +22,6 @@ class Request(NamedTuple):
     content_type: str
     body: bytes
 
-    @property
-    def is_folded(self) -> bool:
-        """Whether it goes to ``/ingest``."""
-        return self.target.startswith(INGEST_PATH)
-
 
 @dataclass(frozen=True, slots=True)
 class PprofPush:
@@ -72,7 +67,11 @@ class FoldedPush:
 
     def request(self, time_ns: int) -> Request:
         """The request for a profile of this time, which is told in nanoseconds."""
-        query = urlencode(
-            {"name": self.name, "from": time_ns, "until": time_ns, "format": "folded"}
-        )
-        return Request(f"{INGEST_PATH}?{query}", "text/plain", self.text)
+        query = {
+            "name": self.name,
+            "from": time_ns,
+            "until": time_ns,
+            "format": "folded",
+            "spyName": "gpumemprof",
+        }
+        return Request(f"{INGEST_PATH}?{urlencode(query)}", "text/plain", self.text)

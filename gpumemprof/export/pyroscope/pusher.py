@@ -6,8 +6,7 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 
 from gpumemprof.export.model import ContainerProfile, Owner
 from gpumemprof.export.pyroscope import schedule, series
@@ -15,6 +14,7 @@ from gpumemprof.export.pyroscope.client import Client, Outcome, Result
 from gpumemprof.export.pyroscope.encode import Encoded, Encoder
 from gpumemprof.export.pyroscope.queue import Pending, PushQueue
 from gpumemprof.export.pyroscope.settings import PyroscopeSettings
+from gpumemprof.export.pyroscope.status import PusherStatus
 from gpumemprof.profile.model import TYPE_NAMES
 
 log = logging.getLogger(__name__)
@@ -22,31 +22,11 @@ log = logging.getLogger(__name__)
 _HOLDING = frozenset({Result.THROTTLED, Result.UNAUTHORIZED, Result.UNREACHABLE, Result.UNKNOWN})
 """After these nothing else would fare better."""
 
+_MOST_BROKEN = 3
+"""More failures in a row than this are not the profiles' fault."""
+
 _IDLE_SECONDS = 60.0
 _TELL_AGAIN_SECONDS = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class PusherStatus:
-    """How pushing goes. A push is one request; a container's profile makes one or several.
-
-    ``attempts``: requests made, by ``Result`` value. ``settled``: pushes by how they ended:
-    delivered, rejected, too_old, queue_full, discarded, shutdown, unknown (no answer, and given
-    up), broken (could not be made); and ``empty``: profiles of which there was nothing to push. ``waiting``,
-    ``waiting_bytes``: pushes not settled. ``last_success_ns``: wall clock, None if there was none.
-    ``last_error``: one line without secrets; empty once a push is delivered again.
-    """
-
-    attempts: Mapping[str, int] = field(default_factory=dict)
-    settled: Mapping[str, int] = field(default_factory=dict)
-    waiting: int = 0
-    waiting_bytes: int = 0
-    last_success_ns: int | None = None
-    last_error: str = ""
-    encoded: int = 0
-    unchanged: int = 0
-    negative_samples: int = 0
-    stacks_pruned: int = 0
 
 
 class Pusher:
@@ -76,10 +56,10 @@ class Pusher:
         self._queue = PushQueue(settings.queue_items, settings.queue_bytes)
         self._dropped: deque[ContainerProfile] = deque()
         self._pace = schedule.Pace(settings.bytes_per_second)
-        self._busy = False
         self._at_work: ContainerProfile | Pending | None = None
         self._discarded = False
         """Whether what is at work is to go no further."""
+        self._forgetting: list[Callable[[Owner], bool]] = []
         self._hurried = False
         self._closed = False
         self._held_until = 0.0
@@ -108,7 +88,8 @@ class Pusher:
 
     def discard(self, off: Callable[[Owner], bool]) -> None:
         """Push nothing more of these containers, and give nothing of them back. What is on its way
-        to the server at this moment may still arrive."""
+        to the server at this moment may still arrive. Nothing of them is kept, after the request
+        that is being made."""
         with self._changed:
             kept = [container for container in self._offered if not off(container.owner)]
             gone = len(self._offered) - len(kept) + len(self._queue.take_where(off))
@@ -117,6 +98,7 @@ class Pusher:
             if self._at_work is not None and off(self._at_work.owner):
                 self._discarded = True
                 gone += 1
+            self._forgetting.append(off)
             self._settled["discarded"] += gone
             self._changed.notify_all()
 
@@ -159,7 +141,7 @@ class Pusher:
             return PusherStatus(
                 attempts=dict(self._attempts),
                 settled=dict(self._settled),
-                waiting=len(self._offered) + len(self._queue) + self._busy,
+                waiting=len(self._offered) + len(self._queue) + (self._at_work is not None),
                 waiting_bytes=self._queue.bytes,
                 last_success_ns=self._last_success_ns,
                 last_error=self._last_error,
@@ -183,8 +165,11 @@ class Pusher:
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._at_work = work = self._next()
-                self._busy, self._discarded = work is not None, False
+                forgetting, self._forgetting = self._forgetting, []
+                for off in forgetting:
+                    self._encoder.forget(off)
+                self._at_work, self._discarded = self._next(), False
+                work = self._at_work
                 if work is None and not self._dropped:
                     if self._closed:
                         return
@@ -249,31 +234,32 @@ class Pusher:
             pending.uncertain |= outcome.result is Result.UNKNOWN
             self._attempts[outcome.result.value] += 1
             self._tell(outcome)
-            if self._discarded:
-                return
             if outcome.result is Result.DELIVERED:
                 self._failures = 0
                 self._last_success_ns = time.time_ns()
-                self._settle(pending, "delivered")
-            elif outcome.result is Result.REJECTED:
-                self._settle(pending, "rejected")
+            elif outcome.result is not Result.REJECTED:
+                self._failures += 1
+            holding = outcome.result in _HOLDING or self._failures > _MOST_BROKEN
+            again = self._when_again(pending, outcome, holding)
+            if holding:
+                self._held_until = again
+            if self._discarded:
+                return
+            if outcome.result in (Result.DELIVERED, Result.REJECTED):
+                self._settle(pending, outcome.result.value)
             elif self._closed:
                 self._settle(pending, "shutdown")
             else:
-                self._try_again(pending, outcome)
+                pending.due = again
+                for gone in self._queue.add(pending):
+                    self._settle(gone, "queue_full")
 
-    def _try_again(self, pending: Pending, outcome: Outcome) -> None:
-        holding = outcome.result in _HOLDING
-        if holding:
-            self._failures += 1
+    def _when_again(self, pending: Pending, outcome: Outcome, holding: bool) -> float:
+        """Monotonic time of the next attempt, of everything or of this."""
         failures = self._failures if holding else pending.attempts
         place = schedule.fraction(pending.owner, pending.attempts)
         delay = schedule.backoff(failures, place)
-        pending.due = time.monotonic() + max(delay, outcome.retry_after or 0.0)
-        if holding:
-            self._held_until = pending.due
-        for gone in self._queue.add(pending):
-            self._settle(gone, "queue_full")
+        return time.monotonic() + max(delay, outcome.retry_after or 0.0)
 
     def _tell(self, outcome: Outcome) -> None:
         """Log what is new, and what stays wrong once a minute."""
@@ -316,7 +302,7 @@ class Pusher:
                 )
 
     def _is_settled(self) -> bool:
-        return not (self._offered or self._queue or self._busy or self._dropped)
+        return not (self._offered or self._queue or self._at_work or self._dropped)
 
     def _give_back(self) -> None:
         while True:
