@@ -24,6 +24,7 @@ from kubernetes.config.config_exception import ConfigException
 from kubernetes.config.incluster_config import InClusterConfigLoader
 from kubernetes.dynamic import DynamicClient
 
+from gpumemprof import __version__
 from gpumemprof.errors import GpumemprofError
 
 CONNECT_SECONDS = 5.0
@@ -85,6 +86,7 @@ def from_kubeconfig(path: str) -> Connect:
 def _client(configuration: Configuration) -> ApiClient:
     configuration.retries = False  # the loops that ask have their own pace
     client = ApiClient(configuration)
+    client.user_agent = f"gpumemprof/{__version__}"
     client.rest_client.pool_manager.connection_pool_kw["socket_options"] = [
         *urllib3.connection.HTTPConnection.default_socket_options,
         *_KEEP_ALIVE,

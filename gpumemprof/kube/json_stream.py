@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from gpumemprof.errors import RemoteDataError
+from gpumemprof.kube.json_object import mapping_in, text_in
 
 MAX_OBJECT_BYTES = 4 << 20
 """JSON of one object. Stored ones have at most 1.5 MB; those of real pods, 10 to 50 KB."""
@@ -134,9 +135,8 @@ class ObjectList:
 
     def _version(self) -> str:
         skeleton = Piece(bytes(self._skeleton)).json()
-        metadata = skeleton.get("metadata")
-        version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
-        if "items" not in skeleton or not isinstance(version, str) or not version:
+        version = text_in(mapping_in(skeleton, "metadata"), "resourceVersion")
+        if "items" not in skeleton or not version:
             raise RemoteDataError("not a list: no resource version, or no items")
         return version
 

@@ -18,9 +18,9 @@ from typing import Generic, Protocol, TypeVar
 
 from gpumemprof.errors import RemoteDataError
 from gpumemprof.kube.api import Answer, Api, ApiError, Quiet
+from gpumemprof.kube.json_object import JsonObject, mapping_in, text_in
 from gpumemprof.kube.json_stream import ObjectList, Piece, lines
 from gpumemprof.kube.pod_json import uid_of
-from gpumemprof.kube.workload import JsonObject
 
 log = logging.getLogger(__name__)
 
@@ -236,9 +236,8 @@ class ListWatch(Generic[T]):
                     self._sink.put(self._sink.convert(json))
                 except RemoteDataError:
                     self._refused(uid)
-        metadata = json.get("metadata")
-        version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
-        if isinstance(version, str) and version:
+        version = text_in(mapping_in(json, "metadata"), "resourceVersion")
+        if version:
             self._version = self._list_version = version
 
     def _refused(self, uid: str) -> None:

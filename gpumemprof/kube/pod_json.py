@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple, TypeGuard
 
 from gpumemprof.errors import RemoteDataError
+from gpumemprof.kube.json_object import JsonObject, mapping_in, text_in
 from gpumemprof.kube.model import Pod
-from gpumemprof.kube.workload import JsonObject, workload_of
+from gpumemprof.kube.workload import workload_of
 
-MAX_LABELS = 256
+MAX_LABEL_BYTES = 8192
 """Labels of one pod. Cutting them could switch a pod on that is off: one with more is refused."""
-MAX_CONTAINERS = 512
+MAX_CONTAINERS = 256
 """Containers of one pod whose ids are kept; of others only the pod is known."""
 
 _UID = re.compile(r"[0-9A-Za-z-]{1,64}")
@@ -34,36 +35,40 @@ class SeenPod(NamedTuple):
 
 def uid_of(json: JsonObject) -> str:
     """The uid of any object; empty if it has none."""
-    metadata = json.get("metadata")
-    uid = metadata.get("uid") if isinstance(metadata, Mapping) else None
-    return uid if isinstance(uid, str) and _UID.fullmatch(uid) else ""
+    uid = text_in(mapping_in(json, "metadata"), "uid")
+    return uid if _UID.fullmatch(uid) else ""
 
 
 def pod_of(json: JsonObject) -> SeenPod:
     """Raises RemoteDataError when it is not a pod that can be used."""
-    metadata = _mapping(json, "metadata")
+    metadata = mapping_in(json, "metadata")
     uid = uid_of(json)
     namespace, name = metadata.get("namespace"), metadata.get("name")
     if not (uid and _is_name(namespace) and _is_name(name)):
         raise RemoteDataError("a pod has no usable uid, namespace or name")
-    labels = _mapping(metadata, "labels")
-    if len(labels) > MAX_LABELS:
-        raise RemoteDataError(f"pod {namespace}/{name} has more than {MAX_LABELS} labels")
-    status = _mapping(json, "status")
+    labels = {
+        key: value
+        for key, value in mapping_in(metadata, "labels").items()
+        if isinstance(value, str)
+    }
+    if sum(len(key) + len(value) for key, value in labels.items()) > MAX_LABEL_BYTES:
+        raise RemoteDataError(
+            f"pod {namespace}/{name} has more than {MAX_LABEL_BYTES:,} B of labels"
+        )
+    status = mapping_in(json, "status")
     pod = Pod(
         uid,
         namespace,
         name,
         workload_of(metadata),
-        {key: value for key, value in labels.items() if isinstance(value, str)},
+        labels,
         dict(_containers(status)),
     )
-    mirror = _mapping(metadata, "annotations").get(_MIRROR)
-    static = isinstance(mirror, str) and _MANIFEST_HASH.fullmatch(mirror) is not None
+    mirror = text_in(mapping_in(metadata, "annotations"), _MIRROR)
     return SeenPod(
         pod,
-        str(mirror) if static else "",
-        status.get("phase") in {"Succeeded", "Failed"},
+        mirror if _MANIFEST_HASH.fullmatch(mirror) else "",
+        text_in(status, "phase") in {"Succeeded", "Failed"},
     )
 
 
@@ -78,7 +83,7 @@ def _containers(status: JsonObject) -> Iterator[tuple[str, str]]:
                 continue
             left -= 1
             name = container.get("name")
-            last = _mapping(_mapping(container, "lastState"), "terminated")
+            last = mapping_in(mapping_in(container, "lastState"), "terminated")
             for url in (last.get("containerID"), container.get("containerID")):
                 container_id = _id(url)
                 if container_id and _is_name(name):
@@ -94,8 +99,3 @@ def _id(url: object) -> str:
 
 def _is_name(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and _NAME.fullmatch(value) is not None
-
-
-def _mapping(json: JsonObject, key: str) -> JsonObject:
-    value = json.get(key)
-    return value if isinstance(value, Mapping) else {}

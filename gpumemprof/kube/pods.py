@@ -14,7 +14,7 @@ from gpumemprof.kube.pod_json import SeenPod
 
 GRACE_SECONDS = 60.0
 """How long a pod stays findable after it ended: the last data of its processes need its labels."""
-MAX_PODS = 4096
+MAX_PODS = 2048
 """Pods of one node. The kubelet runs some hundred at most; anyone who may create pods can name a
 node in as many as they like, and it refuses them one by one."""
 

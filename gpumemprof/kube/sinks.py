@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from gpumemprof.errors import RemoteDataError
 from gpumemprof.kube.events import ConfigMapRef
+from gpumemprof.kube.json_object import JsonObject, mapping_in, text_in
 from gpumemprof.kube.pod_json import SeenPod, pod_of, uid_of
 from gpumemprof.kube.pods import PodIndex
 from gpumemprof.kube.switch import OFF, Problem, Switch
-from gpumemprof.kube.workload import JsonObject
 
 log = logging.getLogger(__name__)
 
@@ -78,16 +78,13 @@ class SwitchSink:
 
     def convert(self, json: JsonObject) -> ConfigMap:
         """Raises RemoteDataError."""
-        metadata = json.get("metadata")
-        data = json.get("data") or {}
-        if not isinstance(metadata, dict) or not isinstance(data, dict):
-            raise RemoteDataError("not a ConfigMap")
+        metadata, data = mapping_in(json, "metadata"), mapping_in(json, "data")
         if metadata.get("name") != self._name:
-            raise RemoteDataError("a ConfigMap of another name")
+            raise RemoteDataError("not the ConfigMap that was asked for")
         if not all(isinstance(value, str) for value in data.values()):
             raise RemoteDataError("a ConfigMap's data are not texts")
-        namespace, version = metadata.get("namespace"), metadata.get("resourceVersion")
-        return ConfigMap(ConfigMapRef(str(namespace), self._name, uid_of(json), str(version)), data)
+        namespace, version = (text_in(metadata, key) for key in ("namespace", "resourceVersion"))
+        return ConfigMap(ConfigMapRef(namespace, self._name, uid_of(json), version), data)
 
     def replace(self, objects: Iterable[ConfigMap]) -> None:
         """The ConfigMap, or none."""

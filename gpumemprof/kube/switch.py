@@ -79,7 +79,7 @@ class Switch:
             try:
                 settings[key] = _setting(key, value)
             except SelectorError as error:
-                problems.append(Problem(_cut(key), _cut(value), str(error)))
+                problems.append(Problem(_cut(key), _cut(value), _cut(str(error), 200)))
                 if not _is_key(key):
                     continue
                 if previous is None:
@@ -110,5 +110,5 @@ def _setting(key: str, value: str) -> Setting:
     return Selector.parse(value)
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= 100 else text[:99] + "…"
+def _cut(text: str, length: int = 100) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import quote
 
+from gpumemprof.errors import UsageError
 from gpumemprof.kube.api import Api, Connect, in_cluster
 from gpumemprof.kube.events import EventReporter
 from gpumemprof.kube.list_watch import DEFAULT_TIMING, ListWatch, Timing, WatchState
 from gpumemprof.kube.pods import PodIndex
 from gpumemprof.kube.sinks import PodSink, SwitchSink
 from gpumemprof.kube.switch import Problem, Switch
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 STOP_SECONDS = 1.0
 """How long ``stop`` waits: a thread that is waiting for the server to answer ends on its own."""
@@ -22,7 +25,7 @@ class ClusterWatch:
     """What the agent knows from the API. It keeps what it knew while the API is away.
 
     ``configmap`` is in ``namespace``, that of the release. ``on_change`` is called, in threads of
-    ours, after pods or the switch changed; it has to return soon.
+    ours, after pods or the switch changed; it has to return soon, and may be called often.
     """
 
     def __init__(
@@ -34,6 +37,12 @@ class ClusterWatch:
         connect: Connect = in_cluster,
         timing: Timing = DEFAULT_TIMING,
     ) -> None:
+        """Raises UsageError for what cannot be a name."""
+        names = {"node": node, "namespace": namespace, "ConfigMap": configmap}
+        for what, name in names.items():
+            # With no node name the selector would select the pods that have no node yet.
+            if not _NAME.fullmatch(name):
+                raise UsageError(f"{name!r} cannot be the name of a {what}")
         self.pods = PodIndex()
         self._on_change = on_change
         self._stopped = False
@@ -51,7 +60,7 @@ class ClusterWatch:
             "switch": ListWatch(
                 "switch",
                 Api(connect),
-                f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps",
+                f"/api/v1/namespaces/{namespace}/configmaps",
                 f"metadata.name={configmap}",
                 self._switch,
                 timing,

@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 
+from gpumemprof.kube.json_object import JsonObject, mapping_in, text_in
 from gpumemprof.kube.model import Workload
-
-JsonObject = Mapping[str, Any]
-"""As the API sent it: nothing in it has been checked."""
 
 _HASHES = {
     "pod-template-hash": "Deployment",
@@ -41,13 +38,13 @@ def workload_of(metadata: JsonObject) -> Workload:
     Deployment and the Job of a CronJob; a pod without one is its own (all that were made from one
     ``generateName`` are one workload)."""
     owner = _controller(metadata)
-    name = _text(metadata, "name")
+    name = text_in(metadata, "name")
     if owner is None:
-        generated = _text(metadata, "generateName").rstrip("-.")
+        generated = text_in(metadata, "generateName").rstrip("-.")
         return Workload("Pod", generated or name)
     if owner.kind == "Node":  # the mirror of a static pod: <name in the manifest>-<node>
         return Workload("StaticPod", name.removesuffix(f"-{owner.name}") or name)
-    labels = _mapping(metadata, "labels")
+    labels = mapping_in(metadata, "labels")
     if owner.kind == "ReplicaSet":
         return _of_replica_set(owner, labels)
     for kind, label, parent_kind in _PARENTS:
@@ -57,7 +54,7 @@ def workload_of(metadata: JsonObject) -> Workload:
             told_kind = told if kind == "RayCluster" and isinstance(told, str) else ""
             return Workload(told_kind if _KIND.fullmatch(told_kind) else parent_kind, parent)
     if owner.kind == "Job":
-        return _of_job(owner, _text(metadata, "creationTimestamp"))
+        return _of_job(owner, text_in(metadata, "creationTimestamp"))
     return owner
 
 
@@ -70,7 +67,7 @@ def _controller(metadata: JsonObject) -> Workload | None:
     for reference in references[:64]:
         if not isinstance(reference, Mapping):
             continue
-        owner = Workload(_text(reference, "kind"), _text(reference, "name"))
+        owner = Workload(text_in(reference, "kind"), text_in(reference, "name"))
         if not (_KIND.fullmatch(owner.kind) and _NAME.fullmatch(owner.name)):
             continue
         if reference.get("controller") is True:
@@ -101,13 +98,3 @@ def _of_job(owner: Workload, pod_created: str) -> Workload:
     if created - _MINUTES_BEFORE <= minute <= created + 60:
         return Workload("CronJob", match["cronjob"])
     return owner
-
-
-def _text(json: JsonObject, key: str) -> str:
-    value = json.get(key)
-    return value if isinstance(value, str) else ""
-
-
-def _mapping(json: JsonObject, key: str) -> JsonObject:
-    value = json.get(key)
-    return value if isinstance(value, Mapping) else {}
