@@ -65,7 +65,9 @@ def test_there_are_three() -> None:
 def test_they_are_what_the_generator_makes() -> None:
     from deploy.dashboards.__main__ import texts
 
-    assert texts() == {path.name: path.read_text() for path in FILES}, "run python -m deploy.dashboards"
+    assert texts() == {path.name: path.read_text() for path in FILES}, (
+        "run python -m deploy.dashboards"
+    )
 
 
 @each_dashboard
