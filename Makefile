@@ -6,7 +6,7 @@ MULTIARCH := $(shell dpkg-architecture -qDEB_HOST_MULTIARCH 2>/dev/null || echo 
 BPF_ARCH := $(if $(filter aarch64,$(shell uname -m)),arm64,x86)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build fakes demo test test-unit test-integration test-kernels lint format bench gpu-bundle clean
+.PHONY: help setup build fakes demo pictures test test-browser test-unit test-integration test-kernels lint format bench gpu-bundle clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,16 +40,22 @@ fakes: $(FAKE_FILES) $(NATIVE_FILES) ## Build the stand-in CUDA libraries and pr
 demo: build $(FAKES)/libcuda.so.1 $(FAKES)/libcudart.so.12 ## Profile a small LLM server (root)
 	LD_LIBRARY_PATH=$(CURDIR)/$(FAKES) $(PYTHON) -m gpumemprof demo
 
+pictures: build $(FAKES)/libcuda.so.1 $(FAKES)/libcudart.so.12 ## Make README's pictures from the demo (root, chromium)
+	LD_LIBRARY_PATH=$(CURDIR)/$(FAKES) $(PYTHON) scripts/pictures.py
+
 # --- checks ---
 
 ROOT := $(filter 0,$(shell id -u))
 
-test: lint build fakes ## Lint, unit tests, and as root integration tests
+test: lint build fakes ## Lint, unit tests, the report in a browser, and as root integration tests
 	@$(if $(ROOT),,echo "not root: the integration tests are left out")
-	$(PYTHON) -m pytest tests/unit $(if $(ROOT),tests/integration)
+	$(PYTHON) -m pytest tests/unit tests/browser $(if $(ROOT),tests/integration)
 
 test-unit: build fakes ## Unit tests only (no root, seconds)
 	$(PYTHON) -m pytest tests/unit
+
+test-browser: $(SETUP) ## The HTML report in a real browser (chromium; pictures in build/screenshots)
+	$(PYTHON) -m pytest tests/browser
 
 test-integration: build fakes ## Tests with real eBPF (root)
 	$(PYTHON) -m pytest tests/integration
