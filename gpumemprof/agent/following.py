@@ -131,6 +131,9 @@ class Following:
             self.counts["owners_overflowed"] += followed.placement.state is not State.OFF
             placement = OFF
         before = followed.placement
+        if before.owner is not None and placement.state is State.HELD:
+            # Its pod is gone, and it still ends: its container is known.
+            placement = OFF if self._cluster.is_off(before.owner) else before
         if placement.state is before.state and placement.state is not State.ON:
             self._enforce(followed)
             return

@@ -143,8 +143,7 @@ class NodeAgent:
     def _follow_changes(self) -> None:
         self._following.reconsider()
         if self._watch is not None:
-            cluster = WatchedCluster(self._watch)
-            self._outputs.forget_where(cluster.is_off)
+            self._outputs.forget_where(self._cluster.is_off)
             # Children of processes that were off are known to nobody.
             self._discovery.again()
 

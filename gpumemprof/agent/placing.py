@@ -53,6 +53,10 @@ class Cluster(Protocol):
         """Whether the switch is on for a pod; None: for processes of no pod."""
         ...
 
+    def is_off(self, owner: Owner) -> bool:
+        """Whether nothing is to be kept of a container whose pod may be gone."""
+        ...
+
 
 class NoCluster:
     """A machine without Kubernetes: everything is recorded."""
@@ -66,6 +70,10 @@ class NoCluster:
     def allows(self, pod: Pod | None) -> bool:
         """Everything."""
         return True
+
+    def is_off(self, owner: Owner) -> bool:
+        """Nothing is."""
+        return False
 
 
 def place(

@@ -99,4 +99,4 @@ class PyroscopeSink:
     def status(self) -> PushStatus:
         """For Prometheus."""
         status = self._pusher.status()
-        return PushStatus(status.settled, status.waiting, status.last_success_ns)
+        return PushStatus(status.settled, status.waiting, status.last_success_ns, status.attempts)

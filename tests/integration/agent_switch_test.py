@@ -145,6 +145,9 @@ class Node:
     def allows(self, pod: Pod | None) -> bool:
         return self.switch.allows(pod)
 
+    def is_off(self, owner: Owner) -> bool:
+        return self.switch.settings.get(owner.namespace, False) is False
+
     # What it tells
 
     def offer(self, profiles: Sequence[ContainerProfile]) -> None:
@@ -375,3 +378,23 @@ def test_a_process_that_ended_before_its_pod_was_known_is_told() -> None:
         assert agent.told(job) == (8 * MIB, 0)
         assert not agent.kept(process), "it was told"
         assert agent.in_use() == {"job": 0}
+
+
+def test_a_process_whose_pod_is_gone_is_told_to_its_end() -> None:
+    """The API forgets a pod while its last process still gives its memory back."""
+    worker = Container("ml")
+    with node() as agent:
+        agent.set(ml="on")
+        agent.knows(worker)
+        with running(worker, *WORK) as process:
+            agent.look()
+            agent.index.forget(worker.uid)
+            agent.following.reconsider()
+
+            assert agent.states(process) == ["on"]
+            agent.interval()
+            assert agent.told(worker) == (8 * MIB, 3 * MIB)
+
+            agent.set(ml="off")
+            assert agent.states(process) == ["off"]
+            assert not agent.kept(process)

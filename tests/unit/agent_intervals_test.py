@@ -90,8 +90,14 @@ def test_a_failure_is_in_one_profile_with_what_was_live_then() -> None:
     ledger.apply(allocated(1, 100, stack=1))
     ledger.apply(
         AllocationFailed(
-            process=PROCESS, time_ns=2, call="cudaMalloc", kind=MemoryKind.DEVICE, device=0,
-            requested=999, error=2, stack=2,
+            process=PROCESS,
+            time_ns=2,
+            call="cudaMalloc",
+            kind=MemoryKind.DEVICE,
+            device=0,
+            requested=999,
+            error=2,
+            stack=2,
         )  # fmt: skip
     )
 

@@ -32,6 +32,9 @@ class Cluster:
     def allows(self, pod: Pod | None) -> bool:
         return self.switch.allows(pod)
 
+    def is_off(self, owner: Owner) -> bool:
+        raise AssertionError("is not asked for by place()")
+
 
 def cluster(pods: bool = True, up_to_date: bool = True, **settings: str) -> Cluster:
     switch, problems = Switch.parse(settings)
