@@ -98,7 +98,7 @@ def test_a_failure_is_in_one_profile_with_what_was_live_then() -> None:
             requested=999,
             error=2,
             stack=2,
-        )  # fmt: skip
+        )
     )
 
     first = profile_of(told.rest(ledger.snapshot([PROCESS])))
