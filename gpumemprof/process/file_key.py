@@ -7,6 +7,8 @@ import hashlib
 import os
 from typing import NamedTuple
 
+from gpumemprof.process.libc import last_error, libc
+
 OVERLAYFS_MAGIC = 0x794C7630
 BTRFS_MAGIC = 0x9123683E
 
@@ -34,10 +36,8 @@ def filesystem_type(fd: int) -> int:
     """The ``f_type`` of ``statfs(2)`` of the file system that holds ``fd``. Raises OSError."""
     # struct statfs is 120 bytes on 64-bit Linux and begins with f_type, a signed long.
     buffer = ctypes.create_string_buffer(256)
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.fstatfs(fd, buffer) != 0:
-        errno = ctypes.get_errno()
-        raise OSError(errno, os.strerror(errno))
+    if libc().fstatfs(fd, buffer) != 0:
+        raise last_error()
     return int.from_bytes(buffer.raw[:8], "little") & 0xFFFFFFFF
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from gpumemprof.errors import ProcessGone, RemoteDataError
 from gpumemprof.process.file_key import BTRFS_MAGIC, OVERLAYFS_MAGIC, filesystem_type
+from gpumemprof.process.libc import last_error, libc
 from gpumemprof.process.maps import Mapping
 from gpumemprof.process.mounts import filesystem_name, inspect, is_fuse
 
@@ -134,8 +135,7 @@ def _open_beneath(root: int, path: str) -> int:
     how = (ctypes.c_uint64 * 3)(
         os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS
     )
-    libc = ctypes.CDLL(None, use_errno=True)
-    fd = libc.syscall(
+    fd = libc().syscall(
         ctypes.c_long(_SYS_OPENAT2),
         ctypes.c_int(root),
         ctypes.c_char_p(os.fsencode(path)),
@@ -144,11 +144,11 @@ def _open_beneath(root: int, path: str) -> int:
     )
     if fd >= 0:
         return int(fd)
-    code = ctypes.get_errno()
+    error = last_error()
     # EPERM: the system call filters of older container runtimes know no openat2.
-    if code in (errno.ENOSYS, errno.EPERM):
+    if error.errno in (errno.ENOSYS, errno.EPERM):
         return _open_without_links(root, path)
-    raise OSError(code, os.strerror(code))
+    raise error
 
 
 def _open_without_links(root: int, path: str) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpumemprof.errors import ProcessGone, RemoteDataError
+from gpumemprof.process.libc import last_error, libc
 
 _AT_EMPTY_PATH, _AT_STATX_DONT_SYNC = 0x1000, 0x4000
 _STATX_TYPE, _STATX_MODE, _STATX_INO, _STATX_MNT_ID = 0x1, 0x2, 0x100, 0x1000
@@ -33,13 +34,11 @@ class OpenFile(NamedTuple):
 
 def inspect(fd: int) -> OpenFile:
     """What the kernel itself knows of an open file (O_PATH is enough). Raises OSError."""
-    libc = ctypes.CDLL(None, use_errno=True)
     buffer = ctypes.create_string_buffer(_STATX_SIZE)
     wanted = _STATX_TYPE | _STATX_MODE | _STATX_INO | _STATX_MNT_ID
     flags = _AT_EMPTY_PATH | _AT_STATX_DONT_SYNC
-    if libc.statx(fd, b"", flags, wanted, buffer) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
+    if libc().statx(fd, b"", flags, wanted, buffer) != 0:
+        raise last_error()
     # struct statx: stx_mode at 28, stx_rdev_* at 128, stx_dev_* at 136, stx_mnt_id at 144
     (mode,) = struct.unpack_from("<H", buffer, 28)
     *node, major, minor, mount = struct.unpack_from("<IIIIQ", buffer, 128)

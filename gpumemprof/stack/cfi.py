@@ -23,7 +23,9 @@ MAX_LINEAR = 4 << 20
 """Bytes of an ``.eh_frame`` that is read from end to end, about 100,000 entries. Larger ones come
 with a search table."""
 MAX_TABLE_ENTRIES = 16_000_000
-MAX_CIES = 4096
+MAX_CIES = 256
+MAX_CIE = 4096
+"""Bytes of a CIE, which is kept; real ones have a few dozen."""
 _TABLE_ENCODING = 0x3B  # relative to the header, signed 4 bytes: the only one that is sorted
 _TABLE_ENTRY = struct.Struct("<ii")
 _TABLE_CHUNK = 512
@@ -202,6 +204,8 @@ class CallFrameInfo:
             entry = self._entry(vaddr)
             if entry is None:
                 raise RemoteDataError("no CIE where an FDE points to one")
+            if len(entry[0]) > MAX_CIE:
+                raise RemoteDataError(f"a CIE of {len(entry[0])} bytes")
             cie = parse_cie(entry[0])
             if len(self._cies) >= MAX_CIES:
                 self._cies.clear()

@@ -14,7 +14,10 @@ from gpumemprof.errors import RemoteDataError
 from gpumemprof.stack.dwarf import Cursor
 
 MAX_REMEMBERED = 64
-MAX_EXPRESSION = 4096
+MAX_EXPRESSION = 256
+"""Bytes; those of linkage stubs and signal frames have a dozen."""
+MAX_REGISTER = 1023
+"""DWARF's numbers of x86-64 end at 130, of arm64 at 127."""
 
 
 class How(enum.IntEnum):
@@ -116,9 +119,16 @@ def _block(cursor: Cursor) -> bytes:
     return cursor.take(size)
 
 
+def _register(cursor: Cursor) -> int:
+    number = cursor.uleb()
+    if number > MAX_REGISTER:
+        raise RemoteDataError(f"a rule for register {number}")
+    return number
+
+
 def _set(how: How, operand: Callable[[_State, Cursor], int]) -> _Operation:
     def operation(state: _State, cursor: Cursor) -> None:
-        register = cursor.uleb()
+        register = _register(cursor)
         state.rules[register] = Rule(how, operand(state, cursor))
 
     return operation
@@ -126,7 +136,7 @@ def _set(how: How, operand: Callable[[_State, Cursor], int]) -> _Operation:
 
 def _set_expression(how: How) -> _Operation:
     def operation(state: _State, cursor: Cursor) -> None:
-        register = cursor.uleb()
+        register = _register(cursor)
         state.rules[register] = Rule(how, 0, _block(cursor))
 
     return operation
@@ -173,7 +183,7 @@ def _def_cfa_expression(state: _State, cursor: Cursor) -> None:
 
 
 def _negative_offset(state: _State, cursor: Cursor) -> None:
-    register = cursor.uleb()
+    register = _register(cursor)
     state.rules[register] = Rule(How.AT_CFA, -cursor.uleb() * state.cie.data_alignment)
 
 

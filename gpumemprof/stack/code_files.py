@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gpumemprof.errors import GpumemprofError, ProcessGone, RemoteDataError
 from gpumemprof.process.elf import ElfFile
+from gpumemprof.process.elf_source import BytesSource
 from gpumemprof.process.elf_symbols import find_exported
 from gpumemprof.process.file_key import FileKey, content_key, real_file_key
 from gpumemprof.process.mapped_file import PROC, open_mapped, read_memory
@@ -23,7 +24,10 @@ from gpumemprof.stack.perf_map import PerfMap
 from gpumemprof.stack.steps import Step, UnwindEnd, compile_row
 
 MAX_STEPS = 1 << 17
-"""Steps remembered for all files, about 300 bytes each; beyond it all are forgotten."""
+"""Weight of the steps remembered for all files, about 300 bytes each; beyond it all are
+forgotten."""
+MAX_EMBEDDED = 64 << 20
+"""Bytes of symbol tables that were decompressed, of all files."""
 MAX_FILES = 16_384
 """Code files of all processes that are known at a time."""
 TOO_MANY = "[more code files than are opened]"
@@ -61,8 +65,8 @@ class CodeFile:
         self.perf_map = perf_map
         self.users = 0
         self.patience = patience or Patience()
-        self.on_step: Callable[[], object] = lambda: None
-        """Called before a step is remembered."""
+        self.on_step: Callable[[int], object] = lambda _: None
+        """Called with its weight before a step is remembered."""
         self._steps: dict[int, Step] = {}
 
     @cached_property
@@ -97,7 +101,7 @@ class CodeFile:
         step = self._steps.get(lookup)
         if step is None:
             step = self._made(vaddr, lookup)
-            self.on_step()
+            self.on_step(step.weight)
             self._steps[lookup] = step
         return step
 
@@ -169,7 +173,8 @@ class FileCache:
         self._by_key: dict[FileKey, CodeFile] = {}
         self._unused: OrderedDict[int, FileKey | None] = OrderedDict()
         self._next_id = 1
-        self._steps_made = 0
+        self._step_weight = 0
+        self._embedded = 0
         self.closed = 0
         """Files closed because of the limit."""
 
@@ -208,6 +213,9 @@ class FileCache:
             elf, debug = self.patience(read)
         except RemoteDataError as error:
             return self._add(key, mapping.path, None, problem=str(error))
+        if self._embedded + _in_memory(debug) > MAX_EMBEDDED:
+            debug = ()
+        self._embedded += _in_memory(debug)
         return self._add(key, mapping.path, elf, debug=debug)
 
     @property
@@ -260,10 +268,10 @@ class FileCache:
         self._unused[file.id] = key
         return self._used(file)
 
-    def _count_step(self) -> None:
-        self._steps_made += 1
-        if self._steps_made > MAX_STEPS:
-            self._steps_made = 1
+    def _count_step(self, weight: int) -> None:
+        self._step_weight += weight
+        if self._step_weight > MAX_STEPS:
+            self._step_weight = weight
             for file in self._by_id.values():
                 file.forget_steps()
 
@@ -288,5 +296,10 @@ class FileCache:
             file = self._by_id.pop(number)
             if key is not None:
                 self._by_key.pop(key, None)
+            self._embedded -= _in_memory(file.debug)
             file.close()
             self.closed += 1
+
+
+def _in_memory(files: tuple[ElfFile, ...]) -> int:
+    return sum(elf.source.size for elf in files if isinstance(elf.source, BytesSource))

@@ -22,8 +22,8 @@ DEBUG_DIRECTORY = "/usr/lib/debug"
 MAX_CRC_BYTES = 256 << 20
 """A file that only a checksum can vouch for is read whole; beyond this size it is not used."""
 MAX_COMPRESSED = 16 << 20
-MAX_DECOMPRESSED = 64 << 20
-_XZ_MEMORY = 128 << 20
+MAX_DECOMPRESSED = 16 << 20
+_XZ_MEMORY = 32 << 20
 
 
 def find_debug_files(

@@ -129,7 +129,7 @@ class ProcessImage:
                 step = Step.stop(UnwindEnd.FILE_UNREADABLE, file.problem)
         else:
             step = file.step(vaddr + (pc - lookup), vaddr)
-        if after_call:
+        if after_call and step.weight == 1:
             if len(self._steps) >= MAX_REMEMBERED:
                 self._steps.clear()
                 self._steps[0] = _ROOT

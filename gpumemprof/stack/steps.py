@@ -72,6 +72,14 @@ class Step:
         self.end = end
         self.detail = detail
 
+    @property
+    def weight(self) -> int:
+        """Memory it takes, in units of a plain step's."""
+        held = len(self.cfa) if isinstance(self.cfa, bytes) else 0
+        if not self.plain:
+            held += sum(len(rule.expression) for rule in self.saved.values() if type(rule) is Rule)
+        return 1 + held // 128
+
     @classmethod
     def stop(cls, end: UnwindEnd, detail: str = "") -> Step:
         """A step that leads nowhere."""
