@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import cast
+
 from gpumemprof.stack.frames import Frame
 
 
@@ -28,3 +31,13 @@ class FrameNumbers:
             self._by_identity[id(frame)] = known
             self._kept.append(frame)
         return known
+
+    def numbers(self, frames: Sequence[Frame]) -> tuple[int, ...]:
+        """The numbers of a stack's frames. New frames are numbered from the end, its root."""
+        known = tuple(map(self._by_identity.get, map(id, frames)))
+        if None in known:
+            new = [frame for frame, number in zip(frames, known, strict=True) if number is None]
+            for frame in reversed(new):
+                self.number(frame)
+            known = tuple(map(self._by_identity.get, map(id, frames)))
+        return cast(tuple[int, ...], known)

@@ -49,8 +49,7 @@ class _Writer:
         return self._strings.setdefault(text, len(self._strings))
 
     def _stack(self, stack: Stack) -> list[int]:
-        ids = [self._locations.number(frame) + 1 for frame in reversed(stack)]
-        ids.reverse()
+        ids = [number + 1 for number in self._locations.numbers(stack)]
         locations = self.message.location
         for frame in self._locations.frames[len(locations) :]:
             location = locations.add(id=len(locations) + 1, mapping_id=self._mapping(frame))

@@ -46,6 +46,8 @@ class _Known:
     time_ns: int
     encoded: tuple[Encoded, ...]
     size: int
+    most: int
+    """How many samples of a push to try next time."""
 
 
 @dataclass(slots=True)
@@ -63,6 +65,7 @@ class Encoder:
     """Stacks that were summed into one to keep within the limits."""
     _known: OrderedDict[Owner, _Known] = field(default_factory=OrderedDict)
     _size: int = 0
+    _most: int = 0
 
     def encode(self, container: ContainerProfile) -> tuple[Encoded, ...]:
         """The requests of a profile; none if it has nothing but zeros."""
@@ -79,6 +82,7 @@ class Encoder:
             return known.encoded
         self.encoded += 1
         self.negative += series.negative(samples)
+        self._most = self.settings.max_samples if known is None else known.most
         make = self._pprof if self.settings.format == "pprof" else self._folded
         encoded = tuple(one for part in series.parts(samples) for one in make(part, container))
         self._remember(container, encoded)
@@ -138,13 +142,14 @@ class Encoder:
     ) -> _T:
         """What ``make`` makes of as many of the largest samples as the limits allow, the others
         summed into one of each combination of labels."""
-        most = self.settings.max_samples
+        most = self._most
         kept = _largest(samples, most)
         made, size = make(kept)
         while size > self.settings.max_bytes and most > 1:
             most = max(1, min(most, len(kept)) * self.settings.max_bytes * 9 // (size * 10))
             kept = _largest(samples, most)
             made, size = make(kept)
+        self._most = min(self._most, most)
         self.pruned += len(samples) - len(kept)
         return made
 
@@ -153,7 +158,13 @@ class Encoder:
         samples = container.profile.samples
         size = sum(one.push.stored for one in encoded) + 200 * len(samples)
         self._known[container.owner] = _Known(
-            samples, container.interval_ns, container.time_ns, encoded, size
+            samples,
+            container.interval_ns,
+            container.time_ns,
+            encoded,
+            size,
+            # It may have grown too much by chance: a little more each time.
+            most=min(self._most * 5 // 4 + 1, self.settings.max_samples),
         )
         self._size += size
         while self._known and (

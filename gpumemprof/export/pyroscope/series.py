@@ -19,6 +19,7 @@ from typing import NamedTuple
 from gpumemprof.export.model import Owner
 from gpumemprof.profile.merge import PINNED_KIND, label
 from gpumemprof.profile.model import Labels, Profile, Sample, Values
+from gpumemprof.profile.numbering import FrameNumbers
 from gpumemprof.stack.frames import Frame, Stack
 
 METRIC = "memory"
@@ -85,14 +86,16 @@ def safe(value: str) -> str:
 def reduced(samples: Iterable[Sample]) -> tuple[Sample, ...]:
     """Samples with the labels that are sent, equal ones summed. Negative values, for which the
     server would drop the whole sample, become 0, and samples of zeros are left out."""
-    sums: dict[tuple[Stack, Labels], Values] = {}
+    sums: dict[tuple[tuple[int, ...], Labels], tuple[Stack, Values]] = {}
+    frames = FrameNumbers()
     for sample in samples:
         values = Values(*(min(max(value, 0), _MOST) for value in sample.values))
         if any(values):
-            key = (_bounded(sample.stack), _kept(sample.labels))
+            stack, kept = _bounded(sample.stack), _kept(sample.labels)
+            key = (frames.numbers(stack), kept)
             known = sums.get(key)
-            sums[key] = values if known is None else _sum(known, values)
-    return tuple(Sample(stack, kept, values) for (stack, kept), values in sums.items())
+            sums[key] = (stack, values) if known is None else (stack, _sum(known[1], values))
+    return tuple(Sample(stack, key[1], values) for key, (stack, values) in sums.items())
 
 
 def by_labels(samples: Iterable[Sample]) -> dict[Labels, list[Sample]]:
