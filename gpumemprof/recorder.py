@@ -16,8 +16,9 @@ from typing import Any
 from gpumemprof.errors import ProcessGone, RemoteDataError
 from gpumemprof.ledger.decode import NO_STACK, Decoder
 from gpumemprof.ledger.events import UNKNOWN_DEVICE, ProcessEnded
+from gpumemprof.ledger.history import HistoryLimits, StackHistory
 from gpumemprof.ledger.ledger import Ledger
-from gpumemprof.ledger.model import LedgerSnapshot, OnChange, Totals
+from gpumemprof.ledger.model import AggregateKey, LedgerSnapshot, OnChange, Totals
 from gpumemprof.ledger.series import Points, SeriesKey, SeriesLimits, SeriesLog
 from gpumemprof.probe.attach import AttachMode
 from gpumemprof.probe.calls import CALLS, Action
@@ -82,6 +83,8 @@ class RecorderOptions:
     library_path: str = ""
     series: SeriesLimits = field(default_factory=SeriesLimits)
     """Of memory over time; no ``series``: it is not followed."""
+    history: HistoryLimits = field(default_factory=HistoryLimits)
+    """Of the looks at stacks that tell slow leaks; no ``stacks``: there are none."""
     on_change: OnChange | None = None
     """Told of each change of what is held (ledger.model.OnChange)."""
     trust: Trust = OWN
@@ -116,6 +119,7 @@ class Recorder:
             )
             stack.callback(self.stacks.close)
             self.series = SeriesLog(self.options.series)
+            self.history = StackHistory(self.options.history)
             self.ledger = Ledger(on_change=self._on_change())
             self._nvml = Nvml()
             stack.callback(self._nvml.close)
@@ -197,6 +201,7 @@ class Recorder:
             self.ledger.forget(process)
         self.stacks.drop(process)
         self.series.forget(process)
+        self.history.forget(process)
         self._driver_at_attach.pop(process, None)
         self._gpus.forget(process)
         self._ordinals.pop(process, None)
@@ -241,6 +246,9 @@ class Recorder:
                 # The kernel forgets a process when it tells its end; this it did not tell.
                 self.probes.forget_process(process.id.pid)
         self._rescan()
+        now = time.monotonic_ns()
+        if self.history.due(now):
+            self.history.look(now, self.ledger.held())
 
     def drain(self, seconds: float = DRAIN_SECONDS) -> None:
         """Handle waiting records until none is left or the time is over: a program can make them
@@ -440,6 +448,7 @@ class Recorder:
             duration_ns=time.monotonic_ns() - self._started,
             about={**self.about(), **(about or {})},
             series=self.series.snapshot(),
+            histories=self.history.snapshot(),
         )
 
     def profile_of(
@@ -453,9 +462,10 @@ class Recorder:
         about: Mapping[str, str] | None = None,
         labels: PlaceLabels = lambda _process, _device: (),
         series: Mapping[SeriesKey, Points] | None = None,
+        histories: Mapping[AggregateKey, Points] | None = None,
     ) -> Profile:
-        """The profile of some processes; ``snapshot`` and ``series``: theirs. ``completeness``:
-        instead of everything that was lost since the start."""
+        """The profile of some processes; ``snapshot``, ``series`` and ``histories``: theirs.
+        ``completeness``: instead of everything that was lost since the start."""
         driver = self._driver_bytes()
         # First, so that frames without a symbol are among what is told below.
         self.stacks.resolve_all(aggregate.key.stack for aggregate in snapshot.aggregates)
@@ -472,6 +482,7 @@ class Recorder:
             before_attach={p.id: before[p.id] for p in processes if p.id in before},
             labels=labels,
             series=series,
+            histories=histories,
         )
 
     def gpu_of(self, process: ProcessId, device: int) -> tuple[str, str]:

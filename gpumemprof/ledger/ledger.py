@@ -7,13 +7,14 @@ GPU, a kernel or a clock.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from gpumemprof.ledger import events
 from gpumemprof.ledger.events import LedgerEvent, ProcessEnded
 from gpumemprof.ledger.model import (
+    AggregateKey,
     Count,
     ForgottenProcess,
     LedgerSnapshot,
@@ -134,6 +135,12 @@ class Ledger:
             counters=_sum([forgotten, *(process.counters() for process in processes)]),
             events=MappingProxyType({kind.__name__: n for kind, n in self._events.items()}),
         )
+
+    def held(self) -> Iterator[tuple[AggregateKey, int]]:
+        """What each stack of the running processes holds, in bytes; those that hold nothing are
+        left out. O(stacks)."""
+        for process in self._running.values():
+            yield from process.held()
 
     def version(self, process: ProcessId) -> tuple[int, ...]:
         """Changes whenever anything of the process does that a snapshot of it tells. O(1)."""

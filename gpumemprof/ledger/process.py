@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from types import MappingProxyType
 
 from gpumemprof.ledger import events
@@ -244,6 +245,12 @@ class ProcessLedger:
     def aggregates(self) -> tuple[Aggregate, ...]:
         """The sums of every stack, in the order first seen."""
         return tuple(holding.aggregate() for holding in self._holdings.values())
+
+    def held(self) -> Iterator[tuple[AggregateKey, int]]:
+        """The bytes of every stack that holds any."""
+        for holding in self._holdings.values():
+            if holding.inuse_bytes:
+                yield holding.key, holding.inuse_bytes
 
     def failures(self) -> tuple[Failure, ...]:
         """The failures stored, oldest first."""

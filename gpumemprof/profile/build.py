@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from gpumemprof.ledger.events import UNKNOWN_DEVICE
 from gpumemprof.ledger.model import (
@@ -20,6 +21,7 @@ from gpumemprof.process.identity import ProcessId
 from gpumemprof.process.table import Process
 from gpumemprof.profile.model import (
     Failure,
+    History,
     Labels,
     ProcessInfo,
     Profile,
@@ -30,6 +32,8 @@ from gpumemprof.profile.model import (
 from gpumemprof.stack.frames import Frame, Stack
 
 _OVERFLOW: Stack = (Frame.note("stacks beyond the limit"),)
+
+MAX_HISTORIES = 64
 
 Resolve = Callable[[int], Stack]
 PlaceLabels = Callable[[ProcessId, int], Labels]
@@ -49,12 +53,14 @@ def build(
     before_attach: Mapping[ProcessId, int] | None = None,
     labels: PlaceLabels = lambda _process, _device: (),
     series: Mapping[SeriesKey, Points] | None = None,
+    histories: Mapping[AggregateKey, Points] | None = None,
 ) -> Profile:
     """The profile of a recording.
 
     ``resolve``: frames of a stack id. ``started_ns``: wall clock. ``driver_bytes``: what NVML
     attributes to a process now; ``before_attach``: bytes it held when recording began. ``labels``
-    adds to those of the samples. ``series``: what processes held over time.
+    adds to those of the samples. ``series``: what processes held over time,
+    ``histories``: what stacks held; of those the ``MAX_HISTORIES`` that grew most are kept.
     """
     known = {process.id: process for process in processes}
     samples: list[Sample] = []
@@ -89,7 +95,27 @@ def build(
             )
             for key, points in (series or {}).items()
         ),
+        histories=tuple(_histories(histories or {}, snapshot, index, wall_offset)),
     )
+
+
+def _histories(
+    histories: Mapping[AggregateKey, Points],
+    snapshot: LedgerSnapshot,
+    index: Mapping[AggregateKey, int],
+    wall_offset: int,
+) -> Iterator[History]:
+    """Of each process until before its end, when it may give back what it leaked."""
+    ended = {process.process: process.ended_ns for process in snapshot.processes}
+    grown: list[tuple[int, AggregateKey, Points]] = []
+    for key, points in histories.items():
+        end = ended.get(key.process)
+        lived = points if end is None else tuple(p for p in points if p[0] < end)[:-1]
+        growth = lived[-1][1] - min(size for _, size in lived) if lived else 0
+        if growth > 0 and key in index:
+            grown.append((growth, key, lived))
+    for _, key, lived in heapq.nlargest(MAX_HISTORIES, grown, key=lambda each: each[0]):
+        yield History(index[key], tuple((when + wall_offset, size) for when, size in lived))
 
 
 def _labels(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gpumemprof.ledger.events import MemoryKind
-from gpumemprof.profile.model import Failure, Labels, Profile, Sample, Values
+from gpumemprof.profile.model import Failure, History, Labels, Profile, Sample, Values
 from gpumemprof.stack.frames import Frame, Stack
 
 GPU_KINDS = frozenset(kind.value for kind in MemoryKind if kind.on_gpu)
@@ -18,13 +18,14 @@ PINNED_KIND = MemoryKind.PINNED_HOST.value
 def merge(profiles: Iterable[Profile]) -> Profile:
     """The sum: samples with equal stack and labels become one, in the order first met.
 
-    Processes, failures and series of all come one after the other (two recordings may each have
-    a process 1), counters add up, different texts of ``about`` are joined by ``; ``. The time span
-    reaches from the earliest start to the latest end."""
+    Processes, failures, series and histories of all come one after the other (two recordings may
+    each have a process 1), counters add up, different texts of ``about`` are joined by ``; ``. The
+    time span reaches from the earliest start to the latest end."""
     profiles = list(profiles)
     samples: dict[tuple[Stack, Labels], int] = {}
     values: list[Values] = []
     failures: list[Failure] = []
+    histories: list[History] = []
     completeness: dict[str, int] = {}
     about: dict[str, dict[str, None]] = {}  # a dict keeps the order in which texts were met
     for profile in profiles:
@@ -37,6 +38,7 @@ def merge(profiles: Iterable[Profile]) -> Profile:
             else:
                 values[index] = values[index].plus(sample.values)
         failures += [_renumbered(failure, new_index) for failure in profile.failures]
+        histories += _of_samples(profile.histories, new_index)
         for name, count in profile.completeness.items():
             completeness[name] = completeness.get(name, 0) + count
         for name, text in profile.about.items():
@@ -54,12 +56,13 @@ def merge(profiles: Iterable[Profile]) -> Profile:
         completeness=completeness,
         about={name: "; ".join(texts) for name, texts in about.items()},
         series=tuple(series for profile in profiles for series in profile.series),
+        histories=tuple(histories),
     )
 
 
 def select(profile: Profile, keep: Callable[[Sample], bool]) -> Profile:
-    """``profile`` with the samples for which ``keep`` is true; all else stays. What was live at
-    a failure in samples that go is in its ``live_omitted``."""
+    """``profile`` with the samples for which ``keep`` is true and their histories; all else stays.
+    What was live at a failure in samples that go is in its ``live_omitted``."""
     kept: list[Sample] = []
     new_index: list[int | None] = []
     for sample in profile.samples:
@@ -71,6 +74,7 @@ def select(profile: Profile, keep: Callable[[Sample], bool]) -> Profile:
         profile,
         samples=tuple(kept),
         failures=tuple(_renumbered(failure, new_index) for failure in profile.failures),
+        histories=tuple(_of_samples(profile.histories, new_index)),
     )
 
 
@@ -122,7 +126,8 @@ def prune(profile: Profile, max_samples: int) -> Profile:
         Sample((LEFT_OUT,), shared[index], sample.values) if index in small else sample
         for index, sample in enumerate(profile.samples)
     ]
-    pruned = merge([replace(profile, samples=tuple(parts))])
+    told = tuple(history for history in profile.histories if history.sample not in small)
+    pruned = merge([replace(profile, samples=tuple(parts), histories=told)])
     counters = {**pruned.completeness, "stacks_pruned": len(small)}
     return replace(pruned, completeness=counters, duration_ns=profile.duration_ns)
 
@@ -143,6 +148,14 @@ def _only(labels: Labels, names: Collection[str]) -> Labels:
 
 def _weight(sample: Sample) -> int:
     return max(sample.values.inuse_space, sample.values.peak_space, sample.values.alloc_space)
+
+
+def _of_samples(histories: Iterable[History], new_index: Sequence[int | None]) -> Iterator[History]:
+    """The histories of samples that stay."""
+    for history in histories:
+        sample = new_index[history.sample]
+        if sample is not None:
+            yield replace(history, sample=sample)
 
 
 def _renumbered(

@@ -121,6 +121,17 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
+class History:
+    """What one stack held from time to time while it was recorded, to tell slow leaks by.
+
+    ``sample``: index into ``Profile.samples``. ``points``: (wall clock ns, bytes in use then),
+    times rise. Only the stacks that grew most have one (profile/build.py)."""
+
+    sample: int
+    points: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
     """A whole recording. ``time_ns``: wall clock of its start. ``completeness``: counters of what
     was lost or could not be resolved, by name; all zero means complete. ``about``: versions,
@@ -134,6 +145,7 @@ class Profile:
     completeness: Mapping[str, int] = field(default_factory=dict)
     about: Mapping[str, str] = field(default_factory=dict)
     series: tuple[Series, ...] = ()
+    histories: tuple[History, ...] = ()
 
     @property
     def held_type(self) -> str:

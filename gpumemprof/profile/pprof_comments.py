@@ -12,10 +12,12 @@ Lines for people come first; viewers print them. Lines for machines begin with
                   locations that no sample uses.
 ``series``        one ``Series``; a line for each. ``points`` is one list of the time and bytes of
                   the first point, then of each next one how much later and how many bytes more.
+``history``       one ``History``; a line for each, ``points`` as those of ``series``.
 
-``live`` of a failure are indexes of samples. A tool that merges or filters a file keeps the
-comments but renumbers the samples; ``format`` tells: if it does not fit the samples (or a merge
-left several), the bytes of ``live`` are moved to ``live_omitted``.
+``live`` of a failure and ``sample`` of a history are indexes of samples. A tool that merges or
+filters a file keeps the comments but renumbers the samples; ``format`` tells: if it does not fit
+the samples (or a merge left several), the bytes of ``live`` are moved to ``live_omitted`` and
+histories are left out.
 """
 
 from __future__ import annotations
@@ -24,16 +26,26 @@ import json
 import sys
 import zlib
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from itertools import accumulate
-from typing import Any, TypeVar
+from typing import Any
 
 from gpumemprof.errors import UsageError
 from gpumemprof.profile.completeness import lost
-from gpumemprof.profile.model import Failure, Labels, ProcessInfo, Profile, Series, Values
+from gpumemprof.profile.model import Failure, Profile, Values
+from gpumemprof.profile.pprof_json import (
+    damaged,
+    entries,
+    failure_of,
+    field,
+    history_of,
+    integer,
+    parse,
+    process_of,
+    series_of,
+    string,
+)
 from gpumemprof.profile.text import printable, valid_utf8
-from gpumemprof.stack.frames import Frame, FrameKind
 
 PREFIX = "#gpumemprof."
 VERSION = 1
@@ -44,9 +56,6 @@ PINNED_HINT = (
     "pinned host memory is in this file as well and is no GPU memory: "
     "leave it out with -tagignore=kind=pinned_host"
 )
-
-_INT64 = range(-(2**63), 2**63)
-T = TypeVar("T")
 
 
 def write(profile: Profile) -> list[str]:
@@ -64,7 +73,14 @@ def write(profile: Profile) -> list[str]:
         ("about", dict(profile.about)),
         *(("process", asdict(process)) for process in profile.processes),
         *(("failure", _failure_to_json(failure)) for failure in profile.failures),
-        *(("series", _series_to_json(series)) for series in profile.series),
+        *(
+            ("series", {"labels": series.labels, "points": _steps(series.points)})
+            for series in profile.series
+        ),
+        *(
+            ("history", {"sample": history.sample, "points": _steps(history.points)})
+            for history in profile.histories
+        ),
     ]
     return lines + [
         f"{PREFIX}{topic} {json.dumps(_storable(value), sort_keys=True, separators=(',', ':'))}"
@@ -85,33 +101,38 @@ def read(comments: Iterable[str], profile: Profile) -> Profile:
     for comment in comments:
         if comment.startswith(PREFIX):
             topic, _, text = comment.removeprefix(PREFIX).partition(" ")
-            topics.setdefault(topic, []).append(_parse(topic, text))
+            topics.setdefault(topic, []).append(parse(topic, text))
     formats = topics.get("format", [])
     for line in formats:
-        if _field(line, "version", _integer) > VERSION:
+        if field(line, "version", integer) > VERSION:
             raise UsageError("the profile was written by a newer version of gpumemprof")
     completeness: dict[str, int] = {}
     for line in topics.get("completeness", []):
-        for name, count in _entries(line, _integer):
+        for name, count in entries(line, integer):
             completeness[name] = completeness.get(name, 0) + count
     about: dict[str, str] = {}
     for line in topics.get("about", []):
-        for name, text in _entries(line, _text):
+        for name, text in entries(line, string):
             about.setdefault(name, text)
-    failures = tuple(_failure(line) for line in topics.get("failure", []))
+    failures = tuple(failure_of(line) for line in topics.get("failure", []))
+    histories = tuple(history_of(line) for line in topics.get("history", []))
     values = [sample.values for sample in profile.samples]
     if not _fits(formats, values):
         failures = tuple(_without_live(failure) for failure in failures)
+        histories = ()
     for failure in failures:
         if any(not 0 <= index < len(values) for index, _ in failure.live):
-            raise _damaged("failure")
+            raise damaged("failure")
+    if any(not 0 <= history.sample < len(values) for history in histories):
+        raise damaged("history")
     return replace(
         profile,
         completeness=completeness,
         about=about,
-        processes=tuple(_process(line) for line in topics.get("process", [])),
+        processes=tuple(process_of(line) for line in topics.get("process", [])),
         failures=failures,
-        series=tuple(_series(line) for line in topics.get("series", [])),
+        series=tuple(series_of(line) for line in topics.get("series", [])),
+        histories=histories,
     )
 
 
@@ -161,125 +182,10 @@ def _failure_to_json(failure: Failure) -> dict[str, Any]:
     }
 
 
-def _series_to_json(series: Series) -> dict[str, Any]:
+def _steps(points: Iterable[tuple[int, int]]) -> list[int]:
     steps: list[int] = []
     last_time = last_size = 0
-    for time_ns, size in series.points:
+    for time_ns, size in points:
         steps += time_ns - last_time, size - last_size
         last_time, last_size = time_ns, size
-    return {"labels": series.labels, "points": steps}
-
-
-# What follows reads JSON that anybody may have written: every value is checked for its type.
-
-
-def _damaged(topic: str) -> UsageError:
-    return UsageError(f"the profile is damaged: its note about {topic!r} cannot be read")
-
-
-def _parse(topic: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise _damaged(printable(topic)[:40]) from error
-
-
-def _field(line: Any, name: str, read_value: Callable[[Any], T]) -> T:
-    if not isinstance(line, dict) or name not in line:
-        raise _damaged(name)
-    try:
-        return read_value(line[name])
-    except (TypeError, ValueError) as error:
-        raise _damaged(name) from error
-
-
-def _entries(line: Any, read_value: Callable[[Any], T]) -> Iterator[tuple[str, T]]:
-    if not isinstance(line, dict):
-        raise _damaged("counters")
-    for name in line:
-        yield valid_utf8(name), _field(line, name, read_value)
-
-
-def _integer(value: Any) -> int:
-    if type(value) is not int or value not in _INT64:
-        raise TypeError
-    return value
-
-
-def _optional_integer(value: Any) -> int | None:
-    return None if value is None else _integer(value)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return valid_utf8(value)
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise TypeError
-    return value
-
-
-def _labels(value: Any) -> Labels:
-    return tuple((_text(key), _text(text)) for key, text in map(_list, _list(value)))
-
-
-def _pairs(value: Any) -> tuple[tuple[int, int], ...]:
-    return tuple((_integer(index), _integer(size)) for index, size in map(_list, _list(value)))
-
-
-def _frame(value: Any) -> Frame:
-    name, kind, file, line, module = _list(value)
-    return Frame(_text(name), FrameKind(kind), _text(file), _integer(line), _text(module))
-
-
-def _failure(line: Any) -> Failure:
-    return Failure(
-        time_ns=_field(line, "time_ns", _integer),
-        labels=_field(line, "labels", _labels),
-        error=_field(line, "error", _integer),
-        requested=_field(line, "requested", _integer),
-        free=_field(line, "free", _optional_integer),
-        total=_field(line, "total", _optional_integer),
-        in_use=_field(line, "in_use", _integer),
-        stack=_field(line, "stack", lambda value: tuple(map(_frame, _list(value)))),
-        live=_field(line, "live", _pairs),
-        live_omitted=_field(line, "live_omitted", _integer),
-    )
-
-
-def _series(line: Any) -> Series:
-    return Series(_field(line, "labels", _labels), _field(line, "points", _points))
-
-
-def _points(value: Any) -> tuple[tuple[int, int], ...]:
-    """Times rise and bytes are not negative, so that whoever draws them need not look."""
-    numbers = list(map(_integer, _list(value)))
-    if len(numbers) % 2 or any(step < 1 for step in numbers[2::2]):
-        raise ValueError
-    points = tuple(zip(accumulate(numbers[::2]), accumulate(numbers[1::2]), strict=True))
-    if points and (points[-1][0] not in _INT64 or not _are_sizes(size for _, size in points)):
-        raise ValueError
-    return points
-
-
-def _are_sizes(values: Iterable[int]) -> bool:
-    return all(0 <= value < 2**63 for value in values)
-
-
-def _process(line: Any) -> ProcessInfo:
-    return ProcessInfo(
-        pid=_field(line, "pid", _integer),
-        comm=_field(line, "comm", _text),
-        command=_field(line, "command", _text),
-        started=_field(line, "started", _integer),
-        ended=_field(line, "ended", _optional_integer),
-        end_reason=_field(line, "end_reason", _text),
-        in_use=_field(line, "in_use", _integer),
-        peak=_field(line, "peak", _integer),
-        pinned_in_use=_field(line, "pinned_in_use", _integer),
-        pinned_peak=_field(line, "pinned_peak", _integer),
-        driver=_field(line, "driver", _optional_integer),
-    )
+    return steps

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from gpumemprof.ledger import events as e
 from gpumemprof.ledger.events import UNKNOWN_DEVICE, AddressSpace, MemoryKind
 from gpumemprof.ledger.ledger import Ledger
-from gpumemprof.ledger.model import Limits
+from gpumemprof.ledger.model import AggregateKey, Limits
 from gpumemprof.ledger.series import Points, SeriesKey
 from gpumemprof.process.identity import ProcessId
 from gpumemprof.process.table import Process
-from gpumemprof.profile.build import build
+from gpumemprof.profile.build import MAX_HISTORIES, build
 from gpumemprof.profile.model import Profile, Values
 from gpumemprof.stack.frames import Frame, Stack
 
@@ -63,6 +63,7 @@ def profile_of(
     *processes: Process,
     before_attach: Mapping[ProcessId, int] | None = None,
     series: Mapping[SeriesKey, Points] | None = None,
+    histories: Mapping[AggregateKey, Points] | None = None,
 ) -> Profile:
     return build(
         ledger.snapshot(),
@@ -75,6 +76,7 @@ def profile_of(
         driver_bytes={FIRST: 500 * MIB},
         before_attach=before_attach,
         series=series,
+        histories=histories,
     )
 
 
@@ -194,6 +196,43 @@ def test_memory_over_time_has_the_labels_of_samples_and_the_wall_clock() -> None
     assert (low, high, second - first) == (MIB, 3 * MIB, 5)
     assert abs(first - time.time_ns()) < 60 * 10**9
     assert series.peak == (second, high)
+
+
+def test_stacks_that_grew_have_a_history_and_others_have_none() -> None:
+    ledger = Ledger()
+    malloc(ledger, 1, MIB)
+    malloc(ledger, 2, 2 * MIB)
+    first, second = (aggregate.key for aggregate in ledger.snapshot().aggregates)
+    looks = {first: ((10, 5), (20, 5)), second: ((10, 5), (20, 4), (30, 9))}
+    (history,) = profile_of(ledger, histories=looks).histories
+    assert history.sample == 1
+    assert [size for _, size in history.points] == [5, 4, 9]
+    assert history.points[1][0] - history.points[0][0] == 10
+
+
+def test_the_history_of_a_process_that_ended_is_of_the_time_before() -> None:
+    ledger = Ledger()
+    malloc(ledger, 1, MIB)
+    ledger.apply(e.ProcessEnded(FIRST, 35, "exit"))
+    (aggregate,) = ledger.snapshot().aggregates
+    looks = {aggregate.key: ((10, 5), (20, 6), (30, 1), (40, 0))}
+    (history,) = profile_of(ledger, histories=looks).histories
+    assert [size for _, size in history.points] == [5, 6]
+
+
+def test_only_the_histories_that_grew_most_are_kept() -> None:
+    ledger = Ledger()
+    for stack in range(1, MAX_HISTORIES + 6):
+        malloc(ledger, stack, MIB)
+    keys = [aggregate.key for aggregate in ledger.snapshot().aggregates]
+    looks = {key: ((10, 1), (20, 1 + key.stack)) for key in keys}
+    names = dict.fromkeys(range(100), STACKS[1])
+    told = build(
+        ledger.snapshot(), (process(FIRST),), names.__getitem__, started_ns=STARTED, duration_ns=10,
+        completeness={}, about={}, histories=looks,
+    ).histories  # fmt: skip
+    assert len(told) == MAX_HISTORIES
+    assert min(history.points[-1][1] for history in told) == 7
 
 
 def test_counters_of_all_stages_are_told_together() -> None:

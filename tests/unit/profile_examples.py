@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from gpumemprof.profile.model import Failure, ProcessInfo, Profile, Sample, Series, Values
+from gpumemprof.profile.model import Failure, History, ProcessInfo, Profile, Sample, Series, Values
 from gpumemprof.stack.frames import Frame, FrameKind
 
 MIB = 1 << 20
@@ -130,6 +130,9 @@ TRAINING = Profile(
         "loader": "libbpf",
     },
     series=(HELD_OVER_TIME, STAGED_OVER_TIME),
+    histories=(
+        History(sample=1, points=((START + SECOND, 40 * GIB), (START + 9 * SECOND, 48 * GIB))),
+    ),
 )
 """A training program: weights and a cache through PyTorch's allocator, gradients that came and
 went on a thread without Python, a stack that could not be unwound, pinned staging buffers."""
@@ -165,10 +168,15 @@ PROCESSES = st.builds(
 )
 
 
-POINTS = st.dictionaries(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), max_size=4).map(
+POINTS = st.dictionaries(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), max_size=3).map(
     lambda points: tuple(sorted(points.items()))
 )
 SERIES = st.builds(Series, LABELS, POINTS)
+
+
+def histories(samples: int) -> st.SearchStrategy[tuple[History, ...]]:
+    each = st.builds(History, st.integers(0, max(samples - 1, 0)), POINTS)
+    return st.lists(each, max_size=1 if samples else 0).map(tuple)
 
 
 @st.composite
@@ -196,5 +204,6 @@ def profiles(draw: st.DrawFn) -> Profile:
         failures=tuple(draw(st.lists(failures, max_size=2))),
         completeness=draw(st.dictionaries(TEXT, INT64, max_size=3)),
         about=draw(st.dictionaries(TEXT, TEXT, max_size=3)),
-        series=tuple(draw(st.lists(SERIES, max_size=2))),
+        series=tuple(draw(st.lists(SERIES, max_size=1))),
+        histories=draw(histories(len(samples))),
     )

@@ -22,7 +22,7 @@ from profile_examples import (
 
 from gpumemprof.profile.completeness import LOST, NORMAL, lost, normal
 from gpumemprof.profile.merge import gpu_only, label, merge, of_kinds, of_process, prune, select
-from gpumemprof.profile.model import Failure, Profile, Sample, Values
+from gpumemprof.profile.model import Failure, History, Profile, Sample, Values
 
 ONE = Values(1, 10, 1, 10, 10)
 
@@ -91,7 +91,7 @@ class TestParts:
         other = replace(TRAINING.processes[0], pid=7)
         two = replace(TRAINING, processes=(*TRAINING.processes, other))
         assert of_process(two, 4242) == TRAINING
-        nothing = replace(TRAINING, samples=(), failures=(), series=())
+        nothing = replace(TRAINING, samples=(), failures=(), series=(), histories=())
         assert of_process(two, 7) == replace(nothing, processes=(other,))
 
     def test_memory_over_time_is_of_the_same_kinds_as_the_samples(self):
@@ -104,8 +104,23 @@ class TestParts:
         assert part.failures[0].live == ((0, 13 * GIB),)
         assert part.failures[0].live_omitted == (48 + 9) * GIB
 
+    def test_a_history_stays_with_its_sample(self):
+        (history,) = TRAINING.histories
+        cache = TRAINING.samples[1]
+        part = select(TRAINING, lambda sample: sample is cache)
+        assert part.histories == (replace(history, sample=0),)
+        assert select(TRAINING, lambda sample: sample is not cache).histories == ()
+        first = profile(Sample(WEIGHTS, labels(pid=7), ONE))
+        assert [h.sample for h in merge([first, TRAINING]).histories] == [2]
+
 
 class TestPrune:
+    def test_what_is_summed_has_no_history(self):
+        points = ((START, 1), (START + 1, 2))
+        told = tuple(History(sample=n, points=points) for n in range(100))
+        pruned = prune(replace(self.many(100), histories=told), 10)
+        assert [h.sample for h in pruned.histories] == list(range(1, 10))
+
     def many(self, count: int, pids: int = 1) -> Profile:
         return profile(
             *(
