@@ -90,7 +90,9 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("pyroscope.labels", parse.labels, "", "Labels to add, like cluster=west,env=prod."),
     Setting("metrics.listen", parse.endpoint, "0.0.0.0:9464", "/metrics, /healthz and /readyz."),
     Setting("metrics.max_series", parse.number(10, 1_000_000), 12_000, "Most series of memory."),
-    Setting("page.listen", parse.endpoint, "127.0.0.1:9465", "The agent's page."),
+    Setting(
+        "page.listen", parse.optional_endpoint, "127.0.0.1:9465", "The agent's page; empty: none."
+    ),
     Setting(
         "store.path", parse.path, "/var/lib/gpumemprof", "Where profiles are kept; empty: nowhere."
     ),

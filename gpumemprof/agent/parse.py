@@ -142,6 +142,11 @@ def endpoint(value: object) -> Endpoint:
     return Endpoint((host, int(port)))
 
 
+def optional_endpoint(value: object) -> Endpoint | None:
+    """The same; None for nothing."""
+    return endpoint(value) if text(value).strip() else None
+
+
 def labels(value: object) -> Mapping[str, str]:
     """A mapping in a file, ``a=b,c=d`` elsewhere."""
     if isinstance(value, str):

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gpumemprof.agent.config import SETTINGS, load
+from gpumemprof.agent.config import SETTINGS, Setting, load
 from gpumemprof.agent.parse import Endpoint
 from gpumemprof.errors import UsageError
+from scripts import generate_settings
 
 
 def config(tmp_path: Path, text: str) -> Path:
@@ -45,8 +46,6 @@ def test_the_environment_may_name_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda s: s.key)
 def test_each_setting_can_be_given_in_each_way(setting: object, tmp_path: Path) -> None:
-    from gpumemprof.agent.config import Setting
-
     assert isinstance(setting, Setting)
     examples = {"page.listen": "[::1]:1", "metrics.listen": ":1", "pyroscope.labels": "a=b"}
     default = "false" if setting.default is False else str(setting.default)
@@ -102,3 +101,9 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
 def test_a_yaml_truth_value_is_what_it_was_written_as(tmp_path: Path) -> None:
     """YAML 1.1 reads an unquoted ``off`` as false."""
     assert load(config(tmp_path, "kubernetes: off\n"), {}, {})["kubernetes"] == "off"
+
+
+def test_the_documented_settings_are_those_of_the_table() -> None:
+    page = generate_settings.PAGE.read_text()
+
+    assert page == generate_settings.current(page), "run scripts/generate_settings.py"
