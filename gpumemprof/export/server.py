@@ -13,7 +13,7 @@ on localhost
 ``/api/profile``       ``owner``, ``time``: for the viewer (report/html)
 ``/api/profile.pb.gz`` the same as pprof; ``/api/folded`` (``type``): as folded stacks
 ``/api/diff``          ``owner``, ``before``, ``after``: what changed, for the viewer
-``/api/growth``        ``owner``: stacks whose memory rises steadily
+``/api/growth``        ``owner``, ``since``: stacks whose memory rises steadily
 =====================  =========================================================================
 
 ``owner``: an ``id`` from ``/api/workloads``. ``time``: ``current``, ``peak``, or ns since the
@@ -22,6 +22,7 @@ epoch: then the last profile stored before it.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +30,7 @@ from importlib import resources
 from typing import Protocol
 
 from gpumemprof.errors import GpumemprofError
-from gpumemprof.export import page_data
+from gpumemprof.export import page_data, page_growth
 from gpumemprof.export.http_request import HttpError, Request, Response, Route, as_json
 from gpumemprof.export.http_server import HttpServer, Listener
 from gpumemprof.export.model import AgentView, Owner, PushStatus
@@ -144,6 +145,8 @@ class _Page:
     def __init__(self, sources: Sources, store: ProfileStore | None) -> None:
         self._sources = sources
         self._store = store
+        self._heavy = threading.Lock()
+        """A profile may take 30 MiB while it is looked at, so that is done one at a time."""
 
     def routes(self) -> dict[str, Route]:
         files = {
@@ -161,6 +164,7 @@ class _Page:
             "profile.pb.gz": self._pprof,
             "folded": self._folded,
             "diff": self._diff,
+            "growth": self._growth,
         }
         return {
             **{path: Route(partial(_same, file)) for path, file in files.items()},
@@ -189,25 +193,36 @@ class _Page:
         owner = self._owner(request)
         when = request.query.get("time", "current")
         view = "peak_space" if when == "peak" else ""
-        return as_json(html.data(self._at(owner, when), page_data.described(owner), view))
+        with self._heavy:
+            return as_json(html.data(self._at(owner, when), page_data.described(owner), view))
 
     def _pprof(self, request: Request) -> Response:
-        profile = self._at(self._owner(request), request.query.get("time", "current"))
-        return Response(
-            pprof.encode(profile), "application/gzip", headers=_download("gpumemprof.pb.gz")
-        )
+        with self._heavy:
+            profile = self._at(self._owner(request), request.query.get("time", "current"))
+            data = pprof.encode(profile)
+        return Response(data, "application/gzip", headers=_download("gpumemprof.pb.gz"))
 
     def _folded(self, request: Request) -> Response:
-        profile = self._at(self._owner(request), request.query.get("time", "current"))
+        with self._heavy:
+            profile = self._at(self._owner(request), request.query.get("time", "current"))
         text = folded.encode(gpu_only(profile), request.query.get("type", ""))
         return Response(text.encode(), "text/plain; charset=utf-8")
 
     def _diff(self, request: Request) -> Response:
         owner = self._owner(request)
-        before, after = (
-            self._at(owner, request.query.get(name, "current")) for name in ("before", "after")
-        )
-        return as_json(html.diff_data(before, after, page_data.described(owner)))
+        with self._heavy:
+            before, after = (
+                self._at(owner, request.query.get(name, "current")) for name in ("before", "after")
+            )
+            return as_json(html.diff_data(before, after, page_data.described(owner)))
+
+    def _growth(self, request: Request) -> Response:
+        owner = self._owner(request)
+        since_ns = _nanoseconds(request.query.get("since", "0"))
+        if self._store is None:
+            raise HttpError(404, "growth is seen over time, and nothing is stored")
+        with self._heavy:
+            return as_json(page_growth.stacks(self._store, owner, since_ns))
 
     def _owner(self, request: Request) -> Owner:
         name = request.query.get("owner", "")
@@ -241,9 +256,13 @@ class _Page:
             return times[-1] if times else None
         if when == "peak":
             return store.peak_time(owner)
-        if not (when.isascii() and when.isdigit() and len(when) < 20):
-            raise HttpError(400, "time must be current, peak, or ns since the epoch")
-        return store.time_at(owner, int(when))
+        return store.time_at(owner, _nanoseconds(when))
+
+
+def _nanoseconds(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise HttpError(400, "a time must be current, peak, or ns since the epoch")
+    return int(text)
 
 
 def _same(response: Response, request: Request) -> Response:

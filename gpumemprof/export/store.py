@@ -32,7 +32,7 @@ from gpumemprof.profile.model import Profile
 log = logging.getLogger(__name__)
 
 MIN_BYTES = 1 << 20
-MAX_SAMPLES = (20_000, 2_000, 200)
+MAX_SAMPLES = (5_000, 1_000, 200)
 """A profile is stored with as many stacks as this; with fewer if it takes too much of the store."""
 MAX_POINTS, MIN_POINTS, ALL_POINTS = 600, 50, 30_000
 """Points of history kept of one container, in memory too: ``ALL_POINTS`` shared out."""

@@ -248,6 +248,28 @@ def test_two_times_are_compared_and_what_grew_comes_first(
     compared.wait_for(state="detached")
 
 
+def test_what_grows_steadily_is_named_with_its_rate_and_stack(
+    busy_node: Node, visit: Callable[..., Opened]
+) -> None:
+    page = visit(busy_node)
+    open_first(page)
+    found = page.page.locator("[data-section=growth] tbody tr")
+    found.first.wait_for()
+    (row,) = found.all()
+    cells = row.locator("td").all_inner_texts()
+    number, unit = cells[0].split()
+    assert (38 < float(number) < 42, unit) == (True, "MiB/h")
+    assert "PrefixCache.insert" in cells[4]
+    row.locator("summary").click()
+    assert "cudaMalloc" in row.inner_text()
+    page.choose("Show", "everything")
+    page.page.get_by_text("+1.17 GiB").first.wait_for()
+    page.screenshot("agent-growth")
+    page.page.get_by_role("link", name="all workloads").click()
+    page.page.get_by_role("link", name="trainer").first.click()
+    page.page.get_by_text("No function's memory rises steadily").wait_for()
+
+
 def test_a_failed_allocation_leads_to_what_was_held_then(
     busy_node: Node, visit: Callable[..., Opened]
 ) -> None:

@@ -24,9 +24,19 @@ from gpumemprof.export.server import AgentServer, Health
 from gpumemprof.export.store import ProfileStore
 from gpumemprof.export.store_files import owner_id
 from gpumemprof.profile import pprof
+from gpumemprof.profile.model import Sample, Values
 from tests.unit.agent_examples import HOSTILE, ExampleAgent, metrics, serve
-from tests.unit.profile_examples import GIB, MIB, START, TRAINING
-from tests.unit.store_examples import HOST, INTERVAL, SERVER, TRAINER, at, holding, out_of_memory
+from tests.unit.profile_examples import GIB, MIB, START, TRAINING, labels
+from tests.unit.store_examples import (
+    HOST,
+    INTERVAL,
+    LEAK,
+    SERVER,
+    TRAINER,
+    at,
+    holding,
+    out_of_memory,
+)
 
 
 @pytest.fixture
@@ -523,3 +533,44 @@ def test_names_of_pods_are_printable_and_short(server: AgentServer, agent: Examp
     (row,) = page(server, "/api/workloads")
     assert row["container"] == "\\u202ehostile"
     assert len(row["workload"]) == 300
+
+
+def leaking(store: ProfileStore, ticks: int = 40) -> None:
+    """A server whose prefix cache leaks a MiB in each interval."""
+    for tick in range(1, ticks + 1):
+        leak = Sample(LEAK, labels(), Values(1, MIB, tick, tick * MIB, tick * MIB))
+        steady = holding(GIB, pinned=tick * 4 * MIB)
+        store.put(at(tick, SERVER, replace(steady, samples=(*steady.samples, leak))))
+
+
+def test_what_grows_steadily_is_named_with_its_evidence(
+    server: AgentServer, store: ProfileStore
+) -> None:
+    leaking(store)
+    growth = page(server, f"/api/growth?owner={owner_id(SERVER)}")
+    (found,) = growth["stacks"]  # pinned host memory is no GPU memory
+    assert (found["function"], found["place"]) == ("PrefixCache.insert", "/app/server.py:152")
+    assert abs(found["trend"]["bytes_per_minute"] - 4 * MIB) < MIB
+    assert found["trend"]["grown"] == 39 * MIB
+    assert found["trend"]["since_ns"] == str(START + INTERVAL)
+    assert found["stack"][0][0] == "cudaMalloc"
+    assert found["process"] == "python 4242"
+
+
+def test_growth_is_looked_for_in_the_time_that_is_asked_for(
+    server: AgentServer, store: ProfileStore
+) -> None:
+    leaking(store)
+    for tick in range(41, 121):
+        store.put(at(tick, SERVER, holding(GIB + (tick == 41))))
+    path = f"/api/growth?owner={owner_id(SERVER)}&since="
+    assert page(server, f"{path}{START + 42 * INTERVAL}")["stacks"] == []
+    assert page(server, f"{path}{START + 42 * INTERVAL}")["observations"] == 16
+    assert ask(server.page_port, f"{path}yesterday").status == 400
+
+
+def test_of_too_short_a_time_growth_tells_nothing(server: AgentServer, store: ProfileStore) -> None:
+    store.put(at(1, SERVER, holding(GIB)))
+    growth = page(server, f"/api/growth?owner={owner_id(SERVER)}")
+    assert (growth["stacks"], growth["observations"]) == ([], 1)
+    assert growth["observations"] < growth["needed"]

@@ -20,10 +20,12 @@ class Details {
     this.compare = checkbox('Compare two times', false, 'Show what grew and what shrank between them',
       (on) => this.setCompare(on));
     this.failures = el('div');
+    this.growth = el('div');
     this.viewer = el('div', { class: 'viewer', 'aria-live': 'polite' });
     this.element = el('div', {}, [
       this.head,
       section('Memory over time', 'history', [this.chart.element, this.sliders], [this.spans, this.compare]),
+      this.growth,
       this.failures,
       this.viewer,
     ]);
@@ -38,7 +40,10 @@ class Details {
     this.history = readHistory(history);
     if (this.span === null) this.span = usualSpan(this.history);
     this.draw();
-    if (first) await this.load();
+    if (first) {
+      await this.load();
+      await this.findGrowth();
+    }
   }
 
   /** Times that can be looked at: those with a stored profile within what is shown, and now. */
@@ -75,6 +80,7 @@ class Details {
     this.spans.replaceChildren(choice('Show', SPANS, this.span, (value) => {
       this.span = value;
       this.draw();
+      this.findGrowth();
     }));
     this.drawTimes(true);
     this.failures.replaceChildren(failedSection(history.failures, (failure) => this.show(failure.profile_ns, true)));
@@ -176,6 +182,53 @@ class Details {
       if (mine === this.asked) this.viewer.classList.remove('loading');
     }
   }
+
+  /** Looks for stacks that grow steadily in what the chart shows: some seconds' work for the agent. */
+  async findGrowth() {
+    if (!this.history.profiles.length) return;
+    const mine = this.span;
+    const found = await ask(`/api/growth?owner=${this.id}&since=${Math.floor(this.range.start)}000000`);
+    if (mine === this.span) this.growth.replaceChildren(growthSection(found));
+  }
+}
+
+/** The stacks whose memory rises steadily in what the chart shows. */
+function growthSection({ observations, needed, stacks, more }) {
+  if (observations < needed) return '';
+  if (!stacks.length) {
+    return section('Steady growth', 'growth', [
+      el('p', { class: 'quiet', text: `No function's memory rises steadily: ${observations} times of what is shown were compared.` }),
+    ]);
+  }
+  const row = ({ function: name, place, process, trend, stack }) => el('tr', {}, [
+    el('td', { class: 'number grew', title: `${grouped(trend.bytes_per_minute)} bytes a minute`, text: rate(trend.bytes_per_minute) }),
+    el('td', {}, [el('div', { class: 'trend' }, [sparkline(trend)])]),
+    el('td', { class: 'number', title: exact(trend.grown), text: change(trend.grown) }),
+    el('td', {}, [timeElement(milliseconds(trend.since_ns))]),
+    el('td', {}, [
+      el('span', { class: 'name', text: name }),
+      el('span', { class: 'place', text: ` ${place}` }),
+      el('details', {}, [
+        el('summary', { class: 'quiet small', text: process ? `stack, ${process}` : 'stack' }),
+        el('ol', { class: 'stack' }, stack.map(([frame, where]) => el('li', {}, [
+          el('span', { class: 'name', text: frame }), el('span', { class: 'quiet', text: where }),
+        ]))),
+      ]),
+    ]),
+  ]);
+  return section('Steady growth', 'growth', [
+    el('div', { class: 'scroll' }, [el('table', {}, [
+      el('thead', {}, [el('tr', {}, ['Rate', 'In use', 'Grown', 'Since', 'Function'].map((text, at) =>
+        el('th', { scope: 'col', text, class: at === 0 || at === 2 ? 'number' : null })))]),
+      el('tbody', {}, stacks.map(row)),
+    ])]),
+    more ? el('p', { class: 'quiet', text: `and ${grouped(more)} more` }) : null,
+  ]);
+}
+
+/** Bytes a minute, or an hour where a minute is little. */
+function rate(perMinute) {
+  return perMinute >= 1048576 ? `${size(perMinute)}/min` : `${size(perMinute * 60)}/h`;
 }
 
 /** Columns of the answer as rows, times in ms. */
