@@ -12,10 +12,10 @@ import platform
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from gpumemprof import __version__
 from gpumemprof.agent.accounts import Accounts
-from gpumemprof.agent.cluster import WatchedCluster
 from gpumemprof.agent.config import Settings
 from gpumemprof.agent.discovery import Discovery
 from gpumemprof.agent.following import Bounds, Following
@@ -25,7 +25,7 @@ from gpumemprof.agent.placing import Cluster, NoCluster
 from gpumemprof.agent.publisher import Publisher
 from gpumemprof.export.model import AgentView, ContainerProfile, Owner, PushStatus
 from gpumemprof.export.server import Health
-from gpumemprof.kube.watch import ClusterWatch
+from gpumemprof.ledger.history import HistoryLimits
 from gpumemprof.ledger.series import SeriesLimits
 from gpumemprof.probe.loader import Options
 from gpumemprof.process.identity import ProcessId
@@ -33,6 +33,9 @@ from gpumemprof.process.trust import TENANTS
 from gpumemprof.profile.model import Profile
 from gpumemprof.recorder import Recorder, RecorderOptions
 from gpumemprof.stack.merge import FrameMode
+
+if TYPE_CHECKING:
+    from gpumemprof.kube.watch import ClusterWatch
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +60,7 @@ class NodeAgent:
         self._changed = True
         with contextlib.ExitStack() as stack:
             self._watch = self._watch_cluster(stack)
-            self._cluster: Cluster = WatchedCluster(self._watch) if self._watch else NoCluster()
+            self._cluster = _cluster(self._watch)
             self._outputs = stack.enter_context(Outputs(settings, on_dropped=self._dropped.append))
             self._accounts = Accounts(self._gpu_of)
             self._recorder = stack.enter_context(Recorder(self._options(library_path)))
@@ -86,6 +89,9 @@ class NodeAgent:
         wanted = self._settings["kubernetes"]
         if wanted == "off" or (wanted == "auto" and not self._settings["namespace"]):
             return None
+        # Its client takes half a second and 16 MB to load: only where there is a cluster.
+        from gpumemprof.kube.watch import ClusterWatch
+
         watch = ClusterWatch(
             self._node, self._settings["namespace"], self._settings["switch"], self._note_change
         )
@@ -103,6 +109,7 @@ class NodeAgent:
             frames=FrameMode(self._settings["record.frames"]),
             library_path=library_path,
             series=SeriesLimits(series=0),
+            history=HistoryLimits(stacks=0),
             on_change=self._accounts.changed,
             trust=TENANTS,
             root_pid=1,
@@ -232,3 +239,11 @@ class NodeAgent:
     def __exit__(self, *_: object) -> None:
         """Detach."""
         self.close()
+
+
+def _cluster(watch: ClusterWatch | None) -> Cluster:
+    if watch is None:
+        return NoCluster()
+    from gpumemprof.agent.cluster import WatchedCluster
+
+    return WatchedCluster(watch)
