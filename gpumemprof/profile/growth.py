@@ -48,7 +48,7 @@ NOISE = 4
 MAX_POINTS = 64
 """Observations looked at; of more, every second, third, … is."""
 
-_MINUTE = 60 * 10**9
+MINUTE_NS = 60 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def same_processes(before: Profile, after: Profile) -> bool:
 def difference(points: Points) -> Trend:
     """From the first to the last of ``points``, whose times differ."""
     (since, was), (until, now) = points[0], points[-1]
-    rate = (now - was) * _MINUTE / (until - since)
+    rate = (now - was) * MINUTE_NS / (until - since)
     return Trend((points[0], points[-1]), rate, now - was, float(now >= was))
 
 
@@ -172,7 +172,7 @@ def _steady(points: Points, start: int, least: int) -> Trend | None:
     if slope <= 0:
         return None
     falls = sum(after < before for before, after in pairwise(sizes))
-    return Trend(tuple(window), slope * _MINUTE, grown, 1 - falls / (len(sizes) - 1))
+    return Trend(tuple(window), slope * MINUTE_NS, grown, 1 - falls / (len(sizes) - 1))
 
 
 def _fall(points: Points) -> int:

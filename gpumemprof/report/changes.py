@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from gpumemprof.profile.diff import FunctionKey, StackChange, compare, function_key
+from gpumemprof.profile.growth import MINUTE_NS, between
 from gpumemprof.profile.merge import PINNED_KIND, gpu_only, of_kinds
 from gpumemprof.profile.model import TYPE_NAMES, Profile
 from gpumemprof.report.functions import SORTS, FunctionRow, functions
@@ -88,6 +89,13 @@ class Part:
     def totals(self) -> tuple[int, int]:
         """Bytes before and after."""
         return self.before.total[self.column], self.after.total[self.column]
+
+    @property
+    def minutes(self) -> float | None:
+        """Between the two, if both are of the same running process and what is in use is
+        compared: then bytes by minute can be told (of two points, that is no steady rise)."""
+        trend = between(self.before, self.after) if self.type == "inuse_space" else None
+        return (trend.until_ns - trend.since_ns) / MINUTE_NS if trend else None
 
     @property
     def pinned(self) -> bool:

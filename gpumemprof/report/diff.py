@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from gpumemprof.profile.completeness import lost
+from gpumemprof.profile.growth import MINUTE_NS
 from gpumemprof.profile.model import Profile
 from gpumemprof.report import units
 from gpumemprof.report.changes import (
@@ -94,7 +95,7 @@ def _print_totals(found: Sequence[Part], console: Console) -> None:
     for part in found:
         was, now = part.totals
         title = f"{part.title} {_WHAT[part.type]}"
-        sizes = units.size(was), units.size(now), signed(now - was), percents(was, now)
+        sizes = units.size(was), units.size(now), units.signed(now - was), percents(was, now)
         rows += [(title, *sizes), ("  exactly", f"{was:,}", f"{now:,}", f"{now - was:+,}", "")]
     layout = (
         Column(""),
@@ -103,6 +104,13 @@ def _print_totals(found: Sequence[Part], console: Console) -> None:
     )
     console.print()
     print_lines(console, columns(console, layout, rows))
+    for part in found:
+        if part.minutes is not None:
+            later = units.duration(round(part.minutes * MINUTE_NS))
+            was, now = part.totals
+            per_minute = units.signed(round((now - was) / part.minutes))
+            text = f"the same process, {later} later: {part.title} {per_minute} a minute"
+            print_lines(console, [Text(text, "dim")])
 
 
 def _print_functions(part: Part, console: Console, sort: str, limit: int, by: str) -> None:
@@ -115,15 +123,17 @@ def _print_functions(part: Part, console: Console, sort: str, limit: int, by: st
             Column("%", right=True),
             Column("before", right=True),
             Column("after", right=True),
+            *([Column("a minute", right=True)] if part.minutes else []),
             Column("function", flexible=True, style="cyan"),
             Column("file:line", flexible=True, style="dim"),
         )
         cells = [
             (
-                signed(row.after - row.before),
+                units.signed(row.after - row.before),
                 percents(row.before, row.after),
                 units.size(row.before) if row.before else "-",
                 units.size(row.after) if row.after else "-",
+                *_per_minute(row, part),
                 row.name,
                 _place(row),
             )
@@ -152,7 +162,7 @@ def _print_title(part: Part, by: str, console: Console) -> None:
 
 def _stack_title(row: StackChanged) -> Text:
     return Text.assemble(
-        (f"{signed(row.after - row.before)}  {percents(row.before, row.after)}", "bold"),
+        (f"{units.signed(row.after - row.before)}  {percents(row.before, row.after)}", "bold"),
         f"  {units.size(row.before)} before, {units.size(row.after)} after",
     )
 
@@ -175,11 +185,6 @@ def _print_summary(rows: Sequence[Change], limit: int, noun: str, console: Conso
     print_lines(console, [Text(text, "dim")])
 
 
-def signed(size: int) -> str:
-    """``+24.0 MiB``, ``-1.00 GiB``, ``0 B``."""
-    return f"+{units.size(size)}" if size > 0 else units.size(size)
-
-
 def percents(before: int, after: int) -> str:
     """``+12.3%``; ``new`` from nothing, ``gone`` to nothing."""
     if before == after:
@@ -188,6 +193,12 @@ def percents(before: int, after: int) -> str:
         return "gone"
     growth = percent(before, after)
     return "new" if growth is None else f"{growth:+.1f}%"
+
+
+def _per_minute(row: Change, part: Part) -> list[str]:
+    if not part.minutes:
+        return []
+    return [units.signed(round((row.after - row.before) / part.minutes))]
 
 
 def _place(row: FunctionChanged) -> str:

@@ -7,7 +7,8 @@
 ``pinned_host``        pinned host memory, None where neither has any; never added up
 =====================  ======================================================================
 
-Of ``gpu`` and ``pinned_host``: ``type`` is the sample type compared; ``total`` and each row of
+Of ``gpu`` and ``pinned_host``: ``type`` is the sample type compared; ``minutes`` are between
+the two if they are of the same running process, else None; ``total`` and each row of
 ``functions`` and ``stacks`` have ``before``, ``after`` and ``change`` in bytes, and ``percent``
 (None from nothing to something). Rows have a ``status`` (new, gone, grew, shrank, same) as well;
 functions ``name``, ``kind``, ``file``, ``line``, ``module``, by self; stacks ``stack``: frames from
@@ -71,6 +72,7 @@ def _recorded(profile: Profile, name: str) -> dict[str, Any]:
 def _part(part: Part, sort: str, limit: int | None, by: str) -> dict[str, Any]:
     return {
         "type": part.type,
+        "minutes": part.minutes,
         "total": _numbers(*part.totals),
         "functions": [
             {

@@ -21,6 +21,9 @@ Sizes are bytes, times ns since the epoch. The five values of a stack or functio
                        (frames from the leaf), ``live``: bytes, labels, stack; live_omitted
 ``series``             what each process held over time, of each kind on each device: labels,
                        ``points``: [time_ns, bytes from then on], ``peak``, ``peak_time_ns``
+``growth``             stacks whose bytes in use rose steadily: labels, stack, ``bytes_per_minute``,
+                       ``grown`` (bytes never given back), ``since_ns``, ``rising`` (share of steps
+                       that did not fall), ``points``: [time_ns, bytes]
 =====================  ======================================================================
 """
 
@@ -30,6 +33,7 @@ from dataclasses import asdict
 from typing import Any
 
 from gpumemprof.profile.completeness import lost
+from gpumemprof.profile.growth import Growth, growth_within
 from gpumemprof.profile.merge import PINNED_KIND, gpu_only, label, of_kinds
 from gpumemprof.profile.model import Failure, ProcessInfo, Profile, Series
 from gpumemprof.report import cuda_errors
@@ -57,6 +61,7 @@ def report(profile: Profile, sort: str = "inuse", limit: int | None = None) -> d
         "processes": [_process(process) for process in profile.processes],
         "failures": [_failure(failure, profile) for failure in profile.failures],
         "series": [_series(series) for series in profile.series],
+        "growth": [growing(each) for each in growth_within(profile)],
     }
 
 
@@ -84,6 +89,20 @@ def _series(series: Series) -> dict[str, Any]:
         "points": [list(point) for point in series.points],
         "peak": most,
         "peak_time_ns": when,
+    }
+
+
+def growing(each: Growth) -> dict[str, Any]:
+    """One stack that grows."""
+    trend = each.trend
+    return {
+        "labels": dict(each.labels),
+        "stack": _stack(each.stack),
+        "bytes_per_minute": trend.bytes_per_minute,
+        "grown": trend.grown,
+        "since_ns": trend.since_ns,
+        "rising": trend.rising,
+        "points": [list(point) for point in trend.points],
     }
 
 

@@ -11,6 +11,7 @@ from gpumemprof.profile.merge import PINNED_KIND, gpu_only, of_kinds
 from gpumemprof.profile.model import TYPE_NAMES, Profile
 from gpumemprof.report import units
 from gpumemprof.report.functions import SORTS, functions, place
+from gpumemprof.report.growth import print_growth
 from gpumemprof.report.header import print_header
 from gpumemprof.report.layout import Column, columns, print_lines
 from gpumemprof.report.series import print_series
@@ -49,7 +50,7 @@ def render(
     by: str = "self",
 ) -> None:
     """Print ``profile``: what was recorded, whether all of it, the totals, the processes,
-    memory over time, the functions, the failures.
+    memory over time, the functions, what grows steadily, the failures.
 
     ``sort``: a key of ``functions.SORTS``; ``limit``: rows of each table; ``stacks``: the largest
     stacks instead of the functions; ``by``: ``self`` or ``total``. Where nothing is in use any
@@ -65,6 +66,7 @@ def render(
         if part.samples or len(parts) == 1:
             console.print()
             _print_part(title, part, console, sort, limit, stacks, by)
+    print_growth(profile, console, limit)
     if profile.failures:
         console.print()
         print_failures(profile, console)

@@ -22,6 +22,11 @@ def size(count: int) -> str:
     return f"{scaled:.{decimals}f} {_UNITS[unit]}"
 
 
+def signed(count: int) -> str:
+    """A difference in bytes: ``+24.0 MiB``, ``-1.00 GiB``, ``0 B``."""
+    return f"+{size(count)}" if count > 0 else size(count)
+
+
 def exact(count: int) -> str:
     """Bytes to the last one: ``1,610,612,736 bytes``."""
     return number(count, "byte")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from gpumemprof.profile.model import Failure, History, ProcessInfo, Profile, Sample, Series, Values
@@ -130,12 +132,17 @@ TRAINING = Profile(
         "loader": "libbpf",
     },
     series=(HELD_OVER_TIME, STAGED_OVER_TIME),
+)
+"""A training program: weights and a cache through PyTorch's allocator, gradients that came and
+went on a thread without Python, a stack that could not be unwound, pinned staging buffers."""
+
+GROWING = replace(
+    TRAINING,
     histories=(
         History(sample=1, points=((START + SECOND, 40 * GIB), (START + 9 * SECOND, 48 * GIB))),
     ),
 )
-"""A training program: weights and a cache through PyTorch's allocator, gradients that came and
-went on a thread without Python, a stack that could not be unwound, pinned staging buffers."""
+"""The same, with what the cache held from time to time."""
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

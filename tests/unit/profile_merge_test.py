@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profile_examples import (
     GIB,
+    GROWING,
     HELD_OVER_TIME,
     KV_CACHE,
     SECOND,
@@ -91,7 +92,7 @@ class TestParts:
         other = replace(TRAINING.processes[0], pid=7)
         two = replace(TRAINING, processes=(*TRAINING.processes, other))
         assert of_process(two, 4242) == TRAINING
-        nothing = replace(TRAINING, samples=(), failures=(), series=(), histories=())
+        nothing = replace(TRAINING, samples=(), failures=(), series=())
         assert of_process(two, 7) == replace(nothing, processes=(other,))
 
     def test_memory_over_time_is_of_the_same_kinds_as_the_samples(self):
@@ -105,13 +106,13 @@ class TestParts:
         assert part.failures[0].live_omitted == (48 + 9) * GIB
 
     def test_a_history_stays_with_its_sample(self):
-        (history,) = TRAINING.histories
-        cache = TRAINING.samples[1]
-        part = select(TRAINING, lambda sample: sample is cache)
+        (history,) = GROWING.histories
+        cache = GROWING.samples[1]
+        part = select(GROWING, lambda sample: sample is cache)
         assert part.histories == (replace(history, sample=0),)
-        assert select(TRAINING, lambda sample: sample is not cache).histories == ()
+        assert select(GROWING, lambda sample: sample is not cache).histories == ()
         first = profile(Sample(WEIGHTS, labels(pid=7), ONE))
-        assert [h.sample for h in merge([first, TRAINING]).histories] == [2]
+        assert [h.sample for h in merge([first, GROWING]).histories] == [2]
 
 
 class TestPrune:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from profile_examples import (
     CONVERT,
     GIB,
+    GROWING,
     MIB,
     SECOND,
     START,
@@ -162,8 +163,8 @@ class TestComments:
 
     def test_lines_for_machines_begin_with_a_hash_which_viewers_hide(self):
         machine = [line for line in self.lines(TRAINING) if "{" in line]
-        # format, completeness, about, one process, one failure, two series, one history
-        assert len(machine) == 8
+        # format, completeness, about, one process, one failure, two series
+        assert len(machine) == 7
         assert all(line.startswith("#gpumemprof.") for line in machine)
 
     def test_people_are_told_when_pinned_host_memory_is_in_the_file(self):
@@ -184,13 +185,13 @@ class TestComments:
         assert failure.live_omitted == (48 + 13 + 9) * GIB
 
     def test_histories_of_stacks_are_left_out_when_a_tool_dropped_samples(self):
-        message = message_of(TRAINING)
-        assert decode(message.SerializeToString()).histories == TRAINING.histories
+        message = message_of(GROWING)
+        assert decode(message.SerializeToString()).histories == GROWING.histories
         del message.sample[0]
         assert decode(message.SerializeToString()).histories == ()
 
     def test_a_history_of_a_sample_that_is_not_there_is_refused(self):
-        history = replace(TRAINING.histories[0], sample=99)
+        history = replace(GROWING.histories[0], sample=99)
         with pytest.raises(UsageError, match="history"):
             decode(encode(replace(TRAINING, histories=(history,))))
 

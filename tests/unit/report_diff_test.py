@@ -9,13 +9,14 @@ from dataclasses import replace
 import pytest
 from diff_examples import AFTER, BEFORE, METRICS, WEIGHTS, held, profile, stack
 from hypothesis import given, settings
-from profile_examples import GIB, MIB, SITE, TRAINING, profiles
+from profile_examples import GIB, MIB, SECOND, SITE, START, TRAINING, profiles
 from rich.cells import cell_len
 from rich.console import Console
 
 from gpumemprof.profile.model import Profile
+from gpumemprof.report import units
 from gpumemprof.report.changes import Part, largest, parts, percent, status
-from gpumemprof.report.diff import render, signed
+from gpumemprof.report.diff import render
 from gpumemprof.report.json_diff import report
 from gpumemprof.report.table import make_console
 
@@ -168,7 +169,29 @@ class TestRows:
         assert row is None or status(row) == word
 
     def test_signs_are_always_there(self):
-        assert [signed(n) for n in (2 * MIB, -MIB, 0)] == ["+2.00 MiB", "-1.00 MiB", "0 B"]
+        assert [units.signed(n) for n in (2 * MIB, -MIB, 0)] == ["+2.00 MiB", "-1.00 MiB", "0 B"]
+
+
+class TestTheSameProcess:
+    def later(self, **fields: object) -> tuple[Profile, Profile]:
+        one = replace(BEFORE, processes=TRAINING.processes)
+        fields = {"processes": TRAINING.processes, "time_ns": START + 600 * SECOND, **fields}
+        return one, replace(AFTER, **fields)  # type: ignore[arg-type]
+
+    def test_bytes_by_minute_are_told(self):
+        text = shown(*self.later())
+        assert "the same process, 10 min 0 s later: GPU memory -18.4 MiB a minute" in text
+        row = next(row for row in rows_of(text) if "Metrics.keep" in row)
+        assert row == [
+            "+4.00 MiB", "new", "-", "4.00 MiB", "+410 KiB", "Metrics.keep", "/app/train.py:70",
+        ]  # fmt: skip
+        assert report(*self.later())["gpu"]["minutes"] == 10
+
+    def test_of_other_processes_or_of_peaks_they_are_not(self):
+        (process,) = TRAINING.processes
+        assert "a minute" not in shown(*self.later(processes=(replace(process, pid=9),)))
+        assert "a minute" not in shown(*self.later(), type_="peak")
+        assert report(BEFORE, AFTER)["gpu"]["minutes"] is None
 
 
 class TestJson:
