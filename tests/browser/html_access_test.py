@@ -50,6 +50,21 @@ def test_text_can_be_read_on_what_is_behind_it(open_report, scheme):
     report.screenshot(f"search-{scheme}")
 
 
+def test_the_graph_is_drawn_in_the_colours_that_are_chosen(open_report):
+    report = open_report(TRAINING)
+    report.search("convert")  # what does not match is mixed with the colour of the page
+    before = report.flame.screenshot()
+    report.page.get_by_role("button", name="Light or dark").click()
+    report.page.wait_for_timeout(50)
+    drawn = "document.querySelector('.flame canvas').toDataURL()"
+    dark = report.page.evaluate(drawn)
+    assert report.flame.screenshot() != before
+    fresh = open_report(TRAINING, scheme="dark")
+    fresh.search("convert")
+    fresh.page.wait_for_timeout(50)
+    assert fresh.page.evaluate(drawn) == dark
+
+
 def test_light_and_dark_can_be_chosen(open_report):
     report = open_report(TRAINING)
     paper = "getComputedStyle(document.body).backgroundColor"

@@ -103,7 +103,7 @@ class TestSearch:
         report = open_report(TRAINING)
         report.click(4, 0.95)
         assert report.search("convert") == "100.0% matched: 13.0 GiB in 1 place"
-        assert report.search("KVCache") == "nothing matches"
+        assert report.search("KVCache") == "nothing here; 78.6% of all: 48.0 GiB"
 
     def test_a_slash_begins_it_enter_finds_and_n_goes_on(self, open_report):
         report = open_report(TRAINING)
@@ -124,6 +124,12 @@ class TestSearch:
         assert report.text(".found") == "78.6% matched: 48.0 GiB in 1 place"
         name.click()
         assert report.text(".found") == ""
+
+    def test_a_function_beside_what_is_zoomed_to_is_shown_all_the_same(self, open_report):
+        report = open_report(TRAINING)
+        report.click(4, 0.95)
+        report.page.get_by_role("button", name="KVCache.__init__").click()
+        assert report.text(".found") == "78.6% matched: 48.0 GiB in 1 place"
 
 
 class TestWhatIsShown:

@@ -57,6 +57,13 @@ def test_the_functions_of_a_large_profile_are_those_of_the_terminal(open_report)
     assert open_report(profile).functions() == as_in_the_terminal(profile, "inuse")
 
 
+def test_a_damaged_file_says_so(open_page):
+    report = open_page(html.page(TRAINING).replace('"strings":', '"strungs":'))
+    assert "This report cannot be shown" in report.page.get_by_role("alert").inner_text()
+    assert len(report.trouble) == 1
+    report.trouble.clear()
+
+
 def test_the_switch_tells_the_totals(open_report):
     report = open_report(TRAINING)
     total = gpu_only(TRAINING).total

@@ -12,6 +12,7 @@ const GREW = [230, 159, 0];
 const SHRANK = [0, 114, 178];
 const SAME = [190, 190, 190];
 const GROUP = [205, 210, 218];
+const DARK_INK = '#0b0d10';
 
 function mixed(from, to, share_) {
   return from.map((part, at) => Math.round(part + (to[at] - part) * share_));
@@ -32,7 +33,7 @@ function luminance(rgb) {
 
 /** Black or white, whichever is easier to read on `rgb`. */
 function textOn(rgb) {
-  return luminance(rgb) > 0.18 ? '#0b0d10' : '#ffffff';
+  return luminance(rgb) > 0.18 ? DARK_INK : '#ffffff';
 }
 
 /** A number from 0 to 1 that is always the same for the same text. */

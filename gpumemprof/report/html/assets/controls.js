@@ -15,7 +15,7 @@ class TypeSwitch {
           checked: shown.type === selected,
           on: { change: () => onChange(shown.type) },
         });
-        return el('label', {}, [input, el('span', { class: 'type' }, [
+        return el('label', { title: shown.title }, [input, el('span', { class: 'type' }, [
           el('span', { text: shown.name }), this.sizes[shown.type],
         ])]);
       }));
@@ -70,7 +70,6 @@ function themeButton() {
         const dark = root.dataset.theme
           ? root.dataset.theme === 'dark' : window.matchMedia('(prefers-color-scheme: dark)').matches;
         root.dataset.theme = dark ? 'light' : 'dark';
-        window.dispatchEvent(new Event('gpumemprof-theme'));
       },
     },
   });

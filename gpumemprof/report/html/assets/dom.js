@@ -72,6 +72,26 @@ function onceAFrame(draw) {
   };
 }
 
+const painters = new Set();
+
+/** Draws again when the colours of the page change, for as long as `element` is part of it. */
+function drawnInColours(element, draw) {
+  for (const painter of painters) {
+    const connected = painter.element.isConnected;
+    if (painter.shown && !connected) painters.delete(painter);
+    painter.shown = painter.shown || connected;
+  }
+  painters.add({ element, draw, shown: false });
+}
+
+function drawAgain() {
+  for (const { element, draw } of painters) if (element.isConnected) draw();
+}
+
+window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', drawAgain);
+new MutationObserver(drawAgain)
+  .observe(document.documentElement, { attributes: true, attributeFilter: ['data-theme'] });
+
 /** A canvas context for an area of CSS pixels; null if it has none to draw on. */
 function prepared(canvas, width, height) {
   const ratio = window.devicePixelRatio || 1;

@@ -103,13 +103,13 @@ function failureBody(model, failure) {
   parts.push(
     el('h3', { text: 'What was held then' }),
     el('p', { class: 'quiet', text: known }),
-    el('table', { class: 'functions live' }, [el('tbody', {}, owners.slice(0, 10).map((row) =>
+    el('div', { class: 'scroll' }, [el('table', { class: 'functions live' }, [el('tbody', {}, owners.slice(0, 10).map((row) =>
       el('tr', {}, [
         el('td', { class: 'number', text: size(row.self), title: exact(row.self) }),
         el('td', { class: 'number quiet', text: share(row.self, whole) }),
         el('td', { class: 'name', text: model.name[row.fn] }),
         el('td', { class: 'place', text: model.place(row.fn, row.line) }),
-      ])))]),
+      ])))])]),
     flame.element,
   );
   flame.show(new Tree(model, samples, { weights }));

@@ -48,9 +48,9 @@ class Flame {
       this.live,
     ]);
     this.redraw = onceAFrame(() => this._draw());
-    this.tooltip = new Tooltip();
     this.matches = null;
     new ResizeObserver(() => this._layout()).observe(this.scroller);
+    drawnInColours(this.element, this.redraw);
   }
 
   /** Shows another tree; stays at the function that was zoomed to, where it has one. */
@@ -226,15 +226,16 @@ class Flame {
       context.rect(left, y, width, height);
       context.clip();
     }
+    const pale = ink === DARK_INK ? 0.8 : 0.95;
     context.fillStyle = ink;
     context.fillText(text, left + PAD, middle);
     let used = text.length;
     if (used + bytes.length + 2 <= room) {
-      context.globalAlpha = 0.85;
+      context.globalAlpha = pale;
       context.fillText(bytes, left + width - PAD - bytes.length * this._charWidth, middle);
       used += bytes.length + 2;
       if (place && used + 10 <= room) {
-        context.globalAlpha = 0.72;
+        context.globalAlpha = pale;
         context.fillText(cutLeft(place, room - used - 2),
           left + PAD + (text.length + 2) * this._charWidth, middle);
       }
@@ -267,13 +268,13 @@ class Flame {
       this.scroller.style.cursor = node < 0 ? '' : 'pointer';
       this.redraw();
     }
-    if (node >= 0) this.tooltip.show(event, nodeDetails(this.tree, node, this.focus));
-    else this.tooltip.hide();
+    if (node >= 0) tooltip.show(event, nodeDetails(this.tree, node, this.focus));
+    else tooltip.hide();
   }
 
   _leave() {
     this.hovered = -1;
-    this.tooltip.hide();
+    tooltip.hide();
     this.redraw();
   }
 

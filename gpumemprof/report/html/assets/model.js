@@ -1,9 +1,27 @@
 // The data of a page (report/html/__init__.py tells their shape), ready for sums.
 
 const SHOWN_TYPES = [
-  { type: 'inuse_space', count: 'inuse_objects', name: 'In use', words: 'in use' },
-  { type: 'peak_space', count: null, name: 'Peak', words: 'in use at the peak' },
-  { type: 'alloc_space', count: 'alloc_objects', name: 'Allocated', words: 'allocated' },
+  {
+    type: 'inuse_space',
+    count: 'inuse_objects',
+    name: 'In use',
+    words: 'in use',
+    title: 'not freed when the recording ended',
+  },
+  {
+    type: 'peak_space',
+    count: null,
+    name: 'Peak',
+    words: 'in use at the peak',
+    title: 'at the moment when its process held most',
+  },
+  {
+    type: 'alloc_space',
+    count: 'alloc_objects',
+    name: 'Allocated',
+    words: 'allocated',
+    title: 'while recording, freed or not',
+  },
 ];
 
 /** Dimensions that one can filter and group by: name of the column of labels → words. */

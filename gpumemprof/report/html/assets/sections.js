@@ -1,5 +1,7 @@
 // The parts of the page that only tell: head, warnings, failures, processes, about.
 
+const MAX_PROCESSES = 500;
+
 function reportHeader(model) {
   const { data } = model;
   const pinned = model.select({ kind: data.pinned });
@@ -71,9 +73,12 @@ function processesSection({ processes }) {
     el('div', { class: 'scroll' }, [el('table', {}, [
       el('thead', {}, [el('tr', {}, columns.map(([text, , name]) =>
         el('th', { scope: 'col', class: name, text })))]),
-      el('tbody', {}, sorted.slice(0, 1000).map((process) => el('tr', {}, columns.map(([, read, name]) =>
+      el('tbody', {}, sorted.slice(0, MAX_PROCESSES).map((process) => el('tr', {}, columns.map(([, read, name]) =>
         el('td', { class: name }, [read(process)]))))),
     ])]),
+    sorted.length > MAX_PROCESSES ? el('p', {
+      class: 'quiet', text: `and ${grouped(sorted.length - MAX_PROCESSES)} more`,
+    }) : null,
     driver ? el('p', {
       class: 'quiet',
       text: 'not tracked: what the driver counts for the process and no recorded call asked for: '

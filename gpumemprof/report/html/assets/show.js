@@ -135,7 +135,9 @@ class Page {
   /** Marks one function of the table on the graph. */
   pick(fn) {
     this.searchBox.value = fn === null ? '' : this.model.name[fn];
-    this.flame.mark(fn === null ? null : (other) => other === fn);
+    const matches = fn === null ? null : (other) => other === fn;
+    if (matches && !this.flame.tree.matched(this.flame.focus, matches).count) this.flame.zoom(ROOT);
+    this.flame.mark(matches);
     this.table.pick(fn);
     this.tellFound();
   }
@@ -147,10 +149,16 @@ class Page {
       return;
     }
     const { bytes, count } = tree.matched(focus, matches);
-    this.found.textContent = count
-      ? `${share(bytes, tree.total[focus])} matched: ${size(bytes)} in ${number(count, 'place')}`
-      : 'nothing matches';
     this.found.title = exact(bytes);
+    if (count) {
+      this.found.textContent = `${share(bytes, tree.total[focus])} matched: ${size(bytes)} in `
+        + number(count, 'place');
+      return;
+    }
+    const all = tree.matched(ROOT, matches);
+    this.found.textContent = all.count
+      ? `nothing here; ${share(all.bytes, tree.total[ROOT])} of all: ${size(all.bytes)}`
+      : 'nothing matches';
   }
 
   zoomed() {
@@ -195,6 +203,7 @@ class Page {
 /** Draws `data` into `element` in place of what it holds. */
 function show(data, element = document.querySelector('main')) {
   const page = new Page(data);
+  tooltip.hide();
   element.replaceChildren(page.element);
   page.flame.redraw();
   return page;
@@ -213,4 +222,13 @@ document.addEventListener('keydown', (event) => {
 });
 
 const embedded = document.getElementById('gpumemprof-data');
-if (embedded) show(JSON.parse(embedded.textContent));
+if (embedded) {
+  try {
+    show(JSON.parse(embedded.textContent));
+  } catch (error) {
+    document.querySelector('main').append(el('p', {
+      class: 'banner bad', role: 'alert', text: `This report cannot be shown: ${error.message}`,
+    }));
+    throw error;
+  }
+}

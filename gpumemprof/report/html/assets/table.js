@@ -122,8 +122,10 @@ class FunctionTable {
   _row(row) {
     const { model } = this;
     const origin = ORIGIN_STYLES[model.data.origins[model.origin[row.fn]]];
-    const swatch = el('span', { class: `swatch ${origin.pattern}`, title: origin.words });
-    swatch.style.backgroundColor = css(origin.rgb);
+    const pattern = model.before ? '' : origin.pattern;
+    const swatch = el('span', { class: `swatch ${pattern}`, title: origin.words });
+    swatch.style.backgroundColor = css(
+      model.before ? changeColour(row.totalBefore, row.total) : origin.rgb);
     const element = el('tr', { data: { function: row.fn } }, [
       ...(model.before ? this._diffCells(row) : this._cells(row)),
       el('td', {}, [el('div', { class: 'name' }, [

@@ -23,16 +23,16 @@ class Timeline {
         mousemove: (event) => this._hover(event),
         mouseleave: () => {
           this.at = null;
-          this.tooltip.hide();
+          tooltip.hide();
           this.redraw();
         },
       },
     });
     this.at = null;
-    this.tooltip = new Tooltip();
     this.redraw = onceAFrame(() => this._draw());
     this.element = el('div', { class: 'timeline' }, [this.canvas, this._legend()]);
     new ResizeObserver(() => this.redraw()).observe(this.element);
+    drawnInColours(this.element, this.redraw);
   }
 
   _words() {
@@ -151,7 +151,7 @@ class Timeline {
       const bytes = valueAt(one, this.at);
       return [one.name, size(bytes), exact(bytes)];
     });
-    this.tooltip.show(event, [
+    tooltip.show(event, [
       el('div', { class: 'where', text: `${duration(this.at / 1000)} after the start` }),
       ...marks.slice(0, 3).map((mark) => el('div', { class: 'failed', text: mark.text })),
       sizesTable(rows),

@@ -22,6 +22,8 @@ class Tooltip {
   }
 }
 
+const tooltip = new Tooltip();
+
 /** Rows of a small table: [what, size, exact, share]. */
 function sizesTable(rows) {
   return el('table', { class: 'sizes' }, [el('tbody', {}, rows.map(([what, ...cells]) =>

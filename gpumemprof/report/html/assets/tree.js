@@ -237,6 +237,7 @@ class Tree {
     while (open.length) {
       const node = open.pop();
       const fn = this.functionAt(node);
+      if (!this.weight[node]) continue;
       if (fn >= 0 && matches(fn)) {
         bytes += this.total[node];
         count += 1;
