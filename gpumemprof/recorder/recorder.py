@@ -1,7 +1,4 @@
-"""Wires the stages for one machine: probes → processes → stacks → ledger → profile.
-
-No logic of its own beyond the order of things; the command line and the node agent use it alike.
-"""
+"""The loop: events in the order the kernel saw them, to the stage whose they are."""
 
 from __future__ import annotations
 
@@ -9,18 +6,16 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gpumemprof.errors import ProcessGone, RemoteDataError
 from gpumemprof.ledger.decode import NO_STACK, Decoder
 from gpumemprof.ledger.events import UNKNOWN_DEVICE, ProcessEnded
-from gpumemprof.ledger.history import HistoryLimits, StackHistory
+from gpumemprof.ledger.history import StackHistory
 from gpumemprof.ledger.ledger import Ledger
 from gpumemprof.ledger.model import AggregateKey, LedgerSnapshot, OnChange, Totals
-from gpumemprof.ledger.series import Points, SeriesKey, SeriesLimits, SeriesLog
-from gpumemprof.probe.attach import AttachMode
+from gpumemprof.ledger.series import Points, SeriesKey, SeriesLog
 from gpumemprof.probe.calls import CALLS, Action
 from gpumemprof.probe.events import (
     CallEvent,
@@ -32,18 +27,17 @@ from gpumemprof.probe.events import (
     StackState,
 )
 from gpumemprof.probe.inbox import Inbox
-from gpumemprof.probe.loader import Options, Probes
+from gpumemprof.probe.loader import Probes
 from gpumemprof.process import maps as process_maps
 from gpumemprof.process import procfs
-from gpumemprof.process.gpu import Nvml
-from gpumemprof.process.gpu_locator import GpuLocator
 from gpumemprof.process.identity import ProcessId
-from gpumemprof.process.libraries import LibraryProber, installed_libraries
+from gpumemprof.process.libraries import LibraryProber
 from gpumemprof.process.table import Process, ProcessTable
-from gpumemprof.process.trust import OWN, Trust
 from gpumemprof.profile.build import PlaceLabels, build
 from gpumemprof.profile.model import Profile
-from gpumemprof.stack.merge import FrameMode
+from gpumemprof.recorder.driver import DriverView
+from gpumemprof.recorder.options import RecorderOptions
+from gpumemprof.recorder.scanner import Scanner
 from gpumemprof.stack.resolver import StackResolver
 
 log = logging.getLogger(__name__)
@@ -61,37 +55,11 @@ COLLECT_SECONDS = 0.005
 TURN_SECONDS = 0.2
 DRAIN_SECONDS = 5.0
 """How long a profile waits for events that came before it to be handled."""
-RESCAN_SECONDS = 0.5
-"""How often a process whose address space changed is looked at for new libraries."""
-RESCAN_TOLD_SECONDS = 10.0
-"""The same, for one whose dynamic linker is probed and tells: address spaces change all the time,
-and those of large programs take long to read."""
 
 _LOST_STACK = {
     StackState.RING_FULL: "stack lost: ring full",
     StackState.NO_BUFFER: "stack lost: no buffer",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class RecorderOptions:
-    """What to record and how. ``library_path``: an LD_LIBRARY_PATH to look for libraries first."""
-
-    probe: Options = field(default_factory=Options)
-    frames: FrameMode = FrameMode.MIXED
-    full_names: bool = False
-    library_path: str = ""
-    series: SeriesLimits = field(default_factory=SeriesLimits)
-    """Of memory over time; no ``series``: it is not followed."""
-    history: HistoryLimits = field(default_factory=HistoryLimits)
-    """Of the looks at stacks that tell slow leaks; no ``stacks``: there are none."""
-    on_change: OnChange | None = None
-    """Told of each change of what is held (ledger.model.OnChange)."""
-    trust: Trust = OWN
-    """In the processes that are recorded."""
-    root_pid: int | None = None
-    """The process whose root holds the machine's libraries: 1 for an agent in a container of its
-    own; None: we see them."""
 
 
 class Recorder:
@@ -121,12 +89,10 @@ class Recorder:
             self.series = SeriesLog(self.options.series)
             self.history = StackHistory(self.options.history)
             self.ledger = Ledger(on_change=self._on_change())
-            self._nvml = Nvml()
-            stack.callback(self._nvml.close)
-            self._gpus = GpuLocator(self._nvml, trust=self.options.trust)
-            stack.callback(self._gpus.close)
-            self._ordinals: dict[ProcessId, set[int]] = {}
-            self._decoder = Decoder(0 if len(self._nvml.gpus()) == 1 else UNKNOWN_DEVICE)
+            self._scanner = Scanner(self.probes, self.libraries, self.stacks)
+            self._driver = DriverView(self.options.trust)
+            stack.callback(self._driver.close)
+            self._decoder = Decoder(0 if self._driver.single_gpu else UNKNOWN_DEVICE)
             self._inbox = Inbox(
                 self.probes.events,
                 self.probes.stacks,
@@ -135,16 +101,8 @@ class Recorder:
             )
             self._quiet_turns = 0
             self._stacks_missing = 0
-            self._driver_at_attach: dict[ProcessId, int] = {}
-            self._probe_installed()
+            self._scanner.probe_installed(self.options)
             self._close = stack.pop_all()
-
-    def _probe_installed(self) -> None:
-        """Probe the machine's libraries before any process maps them."""
-        if self.options.root_pid is not None:
-            self.libraries.probe_root(self.options.root_pid)
-        for library in installed_libraries(self.options.library_path):
-            self.libraries.probe_path(library)
 
     def _on_change(self) -> OnChange | None:
         told: list[OnChange] = [self.series.change] if self.options.series.series else []
@@ -174,9 +132,9 @@ class Recorder:
         pid = process.id.pid
         process.recorded, process.recorded_since = True, time.monotonic_ns()
         self._decoder.began_late(process.id)
-        self._driver_at_attach[process.id] = self._nvml.process_bytes().get(pid, 0)
+        self._driver.attached(process.id)
         # First what its stacks need, so that not even the first one is without Python frames.
-        self._scan(process)
+        self._scanner.scan(process)
         self.probes.set_process(pid, on=True)
 
     def switch_off(self, process: Process) -> None:
@@ -201,16 +159,12 @@ class Recorder:
             self.ledger.forget(process)
         self.stacks.drop(process)
         self.series.forget(process)
-        self.history.forget(process)
-        self._driver_at_attach.pop(process, None)
-        self._gpus.forget(process)
-        self._ordinals.pop(process, None)
+        self._driver.forget(process)
 
     def tidy(self) -> None:
-        """Let go of libraries that no process has used for minutes; to be called every minute or
-        so by who records for long. Where detaching takes long, they stay."""
-        if self.probes.mode is not AttachMode.SINGLE:
-            self.libraries.release_unused(process.id.pid for process in self.processes.running)
+        """Let go of what is not used any more; to be called every minute or so by who records for
+        long."""
+        self._scanner.tidy(self.processes.running)
 
     def add_all(self) -> None:
         """Record every process that maps a CUDA library; later ones come by themselves."""
@@ -245,7 +199,7 @@ class Recorder:
                 self._end(process, time.monotonic_ns(), "exit")
                 # The kernel forgets a process when it tells its end; this it did not tell.
                 self.probes.forget_process(process.id.pid)
-        self._rescan()
+        self._scanner.rescan(self.processes.running)
         now = time.monotonic_ns()
         if self.history.due(now):
             self.history.look(now, self.ledger.held())
@@ -309,7 +263,7 @@ class Recorder:
         if process is None:
             self._end_stale(pid, start_ns)
             process = self.processes.add(pid, start_ns)
-            self._scan(process)
+            self._scanner.scan(process)
             self.on_new(process)
         return process
 
@@ -331,7 +285,7 @@ class Recorder:
             target = self.stacks.forked(parent.id, child.id)
             if target is not None:
                 self.probes.set_python(pid, target)
-        self._scan(child)
+        self._scanner.scan(child)
         self.on_new(child)
 
     def _on_process_event(self, event: ProcessEvent) -> None:
@@ -353,7 +307,7 @@ class Recorder:
             self.probes.set_python(process.id.pid, None)
             program = self.processes.executed(process, comm)
             if program.recorded:
-                self._scan(program)
+                self._scanner.scan(program)
                 self.on_new(program)
         else:
             self.processes.end(process, reason)
@@ -363,41 +317,6 @@ class Recorder:
         self._decoder.forget(process)
         self.stacks.forget(process)
         self._inbox.forget(process.pid, time_ns)
-
-    # Libraries
-
-    def _rescan(self) -> None:
-        now = time.monotonic()
-        for process in self.processes.running:
-            if not process.recorded:
-                continue
-            if process.mappings_changed:
-                if process.pace.ready:
-                    self._scan(process)
-            elif now - process.looked_at >= (
-                RESCAN_TOLD_SECONDS if process.linker_tells else RESCAN_SECONDS
-            ):
-                process.looked_at = now
-                if procfs.virtual_size(process.id.pid) != process.size:
-                    self._scan(process)
-
-    def _scan(self, process: Process) -> None:
-        """Look at the mappings of a process: probe its libraries, find its interpreter."""
-        pid = process.id.pid
-        process.mappings_changed = False
-        with process.pace:
-            process.size = procfs.virtual_size(pid)
-            try:
-                maps = process_maps.read(pid)
-            except (ProcessGone, RemoteDataError) as error:
-                log.debug("process %d: %s", pid, error)
-                return
-            self.stacks.see(process.id, maps)
-            self.libraries.scan(pid, maps)
-            process.linker_tells = self.libraries.probes_linker(maps)
-            target = self.stacks.find_interpreter(process.id, maps)
-            if target is not None:
-                self.probes.set_python(pid, target)
 
     # Results
 
@@ -469,7 +388,7 @@ class Recorder:
         driver = self._driver_bytes()
         # First, so that frames without a symbol are among what is told below.
         self.stacks.resolve_all(aggregate.key.stack for aggregate in snapshot.aggregates)
-        before = self._before_attach(snapshot, driver)
+        before = self._driver.before_attach(snapshot, driver)
         return build(
             snapshot,
             processes,
@@ -488,29 +407,14 @@ class Recorder:
     def gpu_of(self, process: ProcessId, device: int) -> tuple[str, str]:
         """Index on the machine and UUID of the GPU that a process calls ``device``, both empty
         where it is not sure."""
-        ordinals = self._ordinals.setdefault(process, set())
-        ordinals.add(device)
-        return self._gpus.locate(process, device, ordinals)
-
-    def _driver_bytes(self) -> dict[ProcessId, int]:
-        used = self._nvml.process_bytes()
-        return {p.id: used[p.id.pid] for p in self.processes.running if p.id.pid in used}
+        return self._driver.gpu_of(process, device)
 
     def held_before(self, snapshot: LedgerSnapshot) -> Mapping[ProcessId, int]:
         """Bytes that processes hold from before they were recorded, at most; as far as known."""
-        return self._before_attach(snapshot, self._driver_bytes())
+        return self._driver.before_attach(snapshot, self._driver_bytes())
 
-    def _before_attach(
-        self, snapshot: LedgerSnapshot, driver: Mapping[ProcessId, int]
-    ) -> dict[ProcessId, int]:
-        """What processes that were asked for still hold from before they were recorded, at most:
-        what the driver attributes to them beyond what was seen, contexts and code included; 0
-        where it does not tell."""
-        seen = {process.process: process.gpu.in_use for process in snapshot.processes}
-        return {
-            process: min(held, max(0, driver.get(process, 0) - seen.get(process, 0)))
-            for process, held in self._driver_at_attach.items()
-        }
+    def _driver_bytes(self) -> dict[ProcessId, int]:
+        return self._driver.bytes_of(process.id for process in self.processes.running)
 
     def pause(self) -> None:
         """Record no process any more; the probes stay until ``close``."""
