@@ -16,16 +16,28 @@ pip=".venv/bin/python -m pip --disable-pip-version-check --quiet"
 rm -rf "$bundle"
 mkdir -p "$bundle/lib" "$bundle/site" "$bundle/tests" "$wheels"
 
-# Python: ours, and pure wheels of what pyproject.toml names (protobuf's pure one: any python runs it).
-needs=$(.venv/bin/python - <<'PYTHON'
-import re
-text = open("pyproject.toml").read().split("dependencies = [", 1)[1].split("\n]", 1)[0]
-print("\n".join(re.findall(r'"([^"]+)"', text)))
+# Python: ours, and what pyproject.toml names for the command line and for the agent, but Kubernetes'
+# client, which the agent loads only in a cluster. Pure wheels, so that any python runs them. PyYAML
+# has none: its wheel for 3.12 is taken, and works without its compiled half.
+.venv/bin/python - "$wheels/pure.txt" "$wheels/compiled.txt" <<'PYTHON'
+import re, sys, tomllib
+with open("pyproject.toml", "rb") as file:
+    project = tomllib.load(file)["project"]
+needs = project["dependencies"] + project["optional-dependencies"]["agent"]
+named = {re.match(r"[\w-]+", need)[0].lower(): need for need in needs}
+del named["kubernetes"]
+compiled = [named.pop("pyyaml")]
+for path, lines in zip(sys.argv[1:], (named.values(), compiled)):
+    with open(path, "w") as file:
+        file.writelines(f"{line}\n" for line in lines)
 PYTHON
-)
-echo "$needs" > "$wheels/requirements.txt"
 $pip install --target "$bundle/site" --no-compile --upgrade --only-binary :all: --platform any \
-	--python-version 3.12 --implementation py --abi none -r "$wheels/requirements.txt"
+	--python-version 3.12 --implementation py --abi none -r "$wheels/pure.txt"
+$pip install --target "$wheels/compiled" --no-compile --upgrade --only-binary :all: --no-deps \
+	--platform manylinux2014_x86_64 --python-version 3.12 --implementation cp --abi cp312 \
+	-r "$wheels/compiled.txt"
+find "$wheels/compiled" -name '*.so' -delete
+cp -R "$wheels/compiled/." "$bundle/site"
 rm -rf "$bundle/site/bin" "$bundle/site/__pycache__"
 if find "$bundle/site" -name '*.so' | grep -q .; then
 	echo "gpu_bundle: a dependency is not pure Python:" >&2
@@ -49,8 +61,9 @@ echo 'const char gpumemprof_libbpf[] = "needs libbpf.so.1";' | ${CC:-cc} -x c -s
 	-o "$bundle/lib/libbpf-bundle.so" -Wl,--no-as-needed "$bundle/lib/libbpf.so.1" \
 	-Wl,--disable-new-dtags '-Wl,-rpath,$ORIGIN' "-Wl,-rpath-link,$bundle/lib"
 
-# The checks, and the launcher.
-tar -c --exclude __pycache__ tests/gpu | tar -x -C "$bundle"
+# The checks, with the receiver that they push to, and the launcher.
+tar -c --exclude __pycache__ tests/__init__.py tests/gpu tests/fakes/pyroscope_receiver.py \
+	tests/fakes/pyroscope_rules.py | tar -x -C "$bundle"
 cat > "$bundle/gpumemprof" <<'LAUNCHER'
 #!/bin/sh
 # gpumemprof out of this directory. The profiled command's environment stays as it is, but for
