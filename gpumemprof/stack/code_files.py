@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
@@ -38,6 +37,27 @@ _THREAD_ROOTS = ("clone", "__clone", "clone3", "__clone3")
 _ARCHITECTURES: dict[int, Architecture] = {X86_64.machine: X86_64}
 
 
+class RememberedSteps:
+    """Steps by (id of a code file, address), of all files. Bounded: when it is full it is emptied,
+    and what is needed is read again."""
+
+    def __init__(self) -> None:
+        self._steps: dict[tuple[int, int], Step] = {}
+        self._weight = 0
+
+    def get(self, key: tuple[int, int]) -> Step | None:
+        """The step of a place, None if it is not remembered."""
+        return self._steps.get(key)
+
+    def put(self, key: tuple[int, int], step: Step) -> None:
+        """Remember a step."""
+        self._weight += step.weight
+        if self._weight > MAX_STEPS:
+            self._steps.clear()
+            self._weight = step.weight
+        self._steps[key] = step
+
+
 class CodeFile:
     """A file that code was mapped from, or what stands in its place.
 
@@ -56,6 +76,7 @@ class CodeFile:
         debug: tuple[ElfFile, ...] = (),
         perf_map: PerfMap | None = None,
         patience: Patience | None = None,
+        steps: RememberedSteps | None = None,
     ) -> None:
         self.id = number
         self.path = path
@@ -65,9 +86,7 @@ class CodeFile:
         self.perf_map = perf_map
         self.users = 0
         self.patience = patience or Patience()
-        self.on_step: Callable[[int], object] = lambda _: None
-        """Called with its weight before a step is remembered."""
-        self._steps: dict[int, Step] = {}
+        self._steps = steps if steps is not None else RememberedSteps()
 
     @cached_property
     def _frames(self) -> CallFrameInfo | None:
@@ -98,11 +117,11 @@ class CodeFile:
         """The step at a virtual address; ``lookup`` is where its row is looked up: the address
         itself, or one less when it is a return address (the call may be the last instruction of
         its function)."""
-        step = self._steps.get(lookup)
+        key = self.id, lookup
+        step = self._steps.get(key)
         if step is None:
             step = self._made(vaddr, lookup)
-            self.on_step(step.weight)
-            self._steps[lookup] = step
+            self._steps.put(key, step)
         return step
 
     def _made(self, vaddr: int, lookup: int) -> Step:
@@ -139,10 +158,6 @@ class CodeFile:
         """The last part of the path."""
         return self.path.rpartition("/")[2]
 
-    def forget_steps(self) -> None:
-        """They are read again when they are asked for."""
-        self._steps.clear()
-
     def close(self) -> None:
         """Close what is open; its name remains."""
         for elf in (self.elf, *self.debug):
@@ -150,7 +165,6 @@ class CodeFile:
                 elf.close()
         if self.perf_map is not None:
             self.perf_map.close()
-        self._steps.clear()
 
 
 class FileCache:
@@ -173,7 +187,7 @@ class FileCache:
         self._by_key: dict[FileKey, CodeFile] = {}
         self._unused: OrderedDict[int, FileKey | None] = OrderedDict()
         self._next_id = 1
-        self._step_weight = 0
+        self._steps = RememberedSteps()
         self._embedded = 0
         self.closed = 0
         """Files closed because of the limit."""
@@ -257,23 +271,21 @@ class FileCache:
         perf_map: PerfMap | None = None,
     ) -> CodeFile:
         file = CodeFile(
-            self._next_id, path, elf,
-            problem=problem, debug=debug, perf_map=perf_map, patience=self.patience,
-        )  # fmt: skip
-        file.on_step = self._count_step
+            self._next_id,
+            path,
+            elf,
+            problem=problem,
+            debug=debug,
+            perf_map=perf_map,
+            patience=self.patience,
+            steps=self._steps,
+        )
         self._next_id += 1
         self._by_id[file.id] = file
         if key is not None:
             self._by_key[key] = file
         self._unused[file.id] = key
         return self._used(file)
-
-    def _count_step(self, weight: int) -> None:
-        self._step_weight += weight
-        if self._step_weight > MAX_STEPS:
-            self._step_weight = weight
-            for file in self._by_id.values():
-                file.forget_steps()
 
     def _used(self, file: CodeFile) -> CodeFile:
         file.users += 1
