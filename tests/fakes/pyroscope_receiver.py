@@ -48,6 +48,8 @@ class Got:
     unpacked: bytes
     status: int
     reason: str
+    peer: int
+    """The sender's port, one for each connection."""
 
 
 class Receiver:
@@ -143,7 +145,7 @@ class Receiver:
 
     # What it does
 
-    def take(self, target: str, headers: dict[str, str], body: bytes) -> Answer:
+    def take(self, target: str, headers: dict[str, str], body: bytes, peer: int) -> Answer:
         """Judge one POST."""
         answer = self.answers.popleft() if self.answers else None
         accepted = None
@@ -162,7 +164,7 @@ class Receiver:
                 self.violations += accepted.violations
                 for one in accepted.stored:
                     self._stored[tenant, one.key] = one
-            self.got.append(Got(time.time(), target, headers, body, unpacked, status, reason))
+            self.got.append(Got(time.time(), target, headers, body, unpacked, status, reason, peer))
             self._changed.notify_all()
         return Answer(status, answer.headers if answer else {}, reason)
 
@@ -235,7 +237,7 @@ def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
                 receiver.answer(told.pop("status"), told.pop("times", 1), **told)
                 return self._reply(200, b"{}", {})
             headers = {name.lower(): value for name, value in self.headers.items()}
-            answer = receiver.take(self.path, headers, body)
+            answer = receiver.take(self.path, headers, body, self.client_address[1])
             if answer.status == -1:
                 receiver.released.wait()
             if answer.status <= 0:

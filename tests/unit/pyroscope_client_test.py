@@ -135,6 +135,18 @@ def test_a_server_that_repeats_a_secret_is_not_quoted(options) -> None:
     assert detail.isprintable() and len(detail) <= 300
 
 
+def test_one_connection_is_kept_also_after_errors() -> None:
+    with Receiver() as receiver:
+        made = container()
+        client = Client(settings(receiver.url))
+        request = Encoder(settings(receiver.url)).encode(made)[0].push.request(made.time_ns)
+        receiver.answer(500, body="a short reason")
+        for _ in range(3):
+            client.send(request)
+        client.close()
+        assert len({got.peer for got in receiver.got}) == 1
+
+
 # No answer
 
 
