@@ -15,7 +15,7 @@ from tests.unit.profile_examples import ENTRY, GIB, MALLOC, TRAINING, labels, py
 def test_the_root_is_at_the_top_and_calls_go_down(open_report):
     report = open_report(TRAINING)
     assert report.column() == [
-        "all",
+        "GPU memory in use",
         "Py_BytesMain",
         "<module>",
         "main",
@@ -45,7 +45,7 @@ def test_a_click_zooms_and_its_callers_stay_on_top(open_report):
     assert details.startswith("load_model\n/app/train.py:12")
     assert "3 callers" in details
     assert report.column(0.02)[:6] == [
-        "all", "Py_BytesMain", "<module>", "main", "load_model", "Module._apply",
+        "GPU memory in use", "Py_BytesMain", "<module>", "main", "load_model", "Module._apply",
     ]  # fmt: skip
     assert "100.0% of load_model" in report.point_at(7)
     report.flame.dblclick(position={"x": 200, "y": 10})
@@ -67,7 +67,7 @@ def test_keys_walk_zoom_and_come_back(open_report):
     report = open_report(TRAINING)
     report.flame.focus()
     report.press("ArrowDown")
-    assert report.selected == "all"
+    assert report.selected == "GPU memory in use"
     report.press("ArrowDown", "ArrowDown", "ArrowDown", "ArrowDown")
     assert report.selected == "KVCache.__init__"
     report.press("ArrowRight")
@@ -161,7 +161,13 @@ class TestWhatIsShown:
     def test_native_code_between_python_and_cuda_can_be_left_out(self, open_report):
         report = open_report(TRAINING)
         report.page.get_by_label("Native code").uncheck()
-        assert report.column() == ["all", "<module>", "main", "KVCache.__init__", "cudaMalloc"]
+        assert report.column() == [
+            "GPU memory in use",
+            "<module>",
+            "main",
+            "KVCache.__init__",
+            "cudaMalloc",
+        ]
         assert "self\t48.0 GiB" in report.point_at(3)
 
     def test_small_ones_together_still_show(self, open_report):
@@ -184,7 +190,7 @@ def test_it_fits_the_window(open_report, width):
     report = open_report(TRAINING, width=width)
     report.screenshot(f"width-{width}")
     assert report.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    assert report.column(0.5)[0] == "all"
+    assert report.column(0.5)[0] == "GPU memory in use"
 
 
 def test_a_profile_without_anything_says_so(open_report):
@@ -195,7 +201,7 @@ def test_a_profile_without_anything_says_so(open_report):
 
 def test_a_stack_without_frames_has_a_name(open_report):
     profile = Profile((Sample((), labels(), Values(1, 1, 1, 1, 1)),), 0, 0)
-    assert open_report(profile).column() == ["all", "[no stack]"]
+    assert open_report(profile).column() == ["GPU memory in use", "[no stack]"]
 
 
 def test_recursion_counts_once(open_report):

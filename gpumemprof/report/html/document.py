@@ -27,6 +27,8 @@ _SCRIPTS = (
     "functions.js",
     "colours.js",
     "tooltip.js",
+    "layout.js",
+    "painter.js",
     "flame.js",
     "table.js",
     "timeline.js",

@@ -94,7 +94,6 @@ function failureBody(model, failure) {
     : `${size(whole)}, all of it`;
   const flame = new Flame({
     label: 'What was held when the allocation failed, as a flame graph',
-    rootName: () => 'held when it failed',
     onSelect() {},
     onZoom() {},
   });
@@ -112,6 +111,6 @@ function failureBody(model, failure) {
       ])))])]),
     flame.element,
   );
-  flame.show(new Tree(model, samples, { weights }));
+  flame.show(new Tree(model, samples, { title: 'held when it failed', weights }));
   return parts;
 }

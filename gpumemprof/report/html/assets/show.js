@@ -29,7 +29,6 @@ class Page {
     this.found = el('output', { class: 'found' });
     this.flame = new Flame({
       label: 'Flame graph: the root at the top, width is memory',
-      rootName: () => this.rootName(),
       onSelect: (node) => this.details(node),
       onZoom: () => this.zoomed(),
     });
@@ -110,7 +109,9 @@ class Page {
       }
     }
     const held = samples.filter((sample) => weights.bytes[sample] || weights.before?.[sample]);
-    const tree = new Tree(model, held, { weights, group: this.group, lines: this.lines, hidden });
+    const tree = new Tree(model, held, {
+      title: this.rootName(), weights, hidden, group: this.group, lines: this.lines,
+    });
     this.types.show(Object.fromEntries(SHOWN_TYPES.map(({ type }) => [type, [
       model.sum(samples, model.values[type]),
       model.before ? model.sum(samples, model.before[type]) : null,

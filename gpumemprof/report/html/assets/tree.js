@@ -4,13 +4,14 @@ const ROOT = 0;
 const MANY_CHILDREN = 32;
 
 /**
- * `options`: `weights`; `group` (a dimension, or empty) puts a node for each of its values above
+ * `options`: `title` of the root; `weights`; `group` (a dimension, or empty) puts a node for each of its values above
  * the stacks; `lines` keeps calls from different lines apart; `hidden` (one flag for each
  * function) leaves functions out, whose bytes then end in their callers.
  */
 class Tree {
   constructor(model, samples, options) {
     this.model = model;
+    this.title = options.title;
     this.lines = Boolean(options.lines);
     this.compared = options.weights.before !== null;
     this.groups = []; // their names
@@ -184,7 +185,7 @@ class Tree {
   name(node) {
     const fn = this.functionAt(node);
     if (fn >= 0) return this.model.name[fn];
-    return node === ROOT ? 'all' : this.groups[-2 - this.frame[node]] || 'not known';
+    return node === ROOT ? this.title : this.groups[-2 - this.frame[node]] || 'not known';
   }
 
   /** Lines of a node that bytes go through, [line, bytes], most first. */
