@@ -14,7 +14,8 @@ class Trust:
     up, None: for ever (and without a thread of its own for it). ``stacks``,
     ``stacks_per_process``: different stacks that are held at a time. ``bytes_per_process``: of the
     names in them. ``python_cache``: bytes of code objects of one process that are remembered.
-    ``files_per_process``: code files opened for one process. ``libraries``,
+    ``files_per_process``: code files opened for one process. ``waiting_stack_bytes``: of captured
+    stacks that wait to be unwound (``Inbox``). ``libraries``,
     ``libraries_per_process``: files that are probed. ``share``: processor time, as a share of one
     core, that the stacks of one process may take once ``burst`` seconds were spent on them; None:
     any.
@@ -27,6 +28,7 @@ class Trust:
     bytes_per_process: int = 1 << 30
     python_cache: int = 8 << 20
     files_per_process: int = 4096
+    waiting_stack_bytes: int = 64 << 20
     libraries: int = 1 << 15
     libraries_per_process: int = 1 << 15
     share: float | None = None
@@ -44,6 +46,7 @@ TENANTS = Trust(
     bytes_per_process=16 << 20,
     python_cache=2 << 20,
     files_per_process=512,
+    waiting_stack_bytes=16 << 20,
     libraries=1024,
     libraries_per_process=16,
     share=0.1,

@@ -2,7 +2,8 @@
 
 Run as ``python fuse_server.py DIRECTORY NAME``: in a mount namespace of its own it mounts FUSE on
 DIRECTORY, and one that never answers on /tmp; maps DIRECTORY/NAME as code; prints the addresses of
-that mapping and of code without a file; and waits for a line.
+that mapping and of code without a file; and waits for a line. With a third argument it puts the
+file in the place of its own command line and variables, too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 import threading
 
 CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 1 << 18
-PROT_READ_EXEC, MAP_PRIVATE, MAP_ANONYMOUS = 5, 2, 0x20
+PROT_READ_EXEC, MAP_PRIVATE, MAP_ANONYMOUS, MAP_FIXED = 5, 2, 0x20, 0x10
 # enum fuse_opcode of linux/fuse.h
 LOOKUP, GETATTR, OPEN, RELEASE, FLUSH, INIT, ACCESS = 1, 3, 14, 18, 25, 26, 34
 ROOT, FILE = 1, 2
@@ -64,13 +65,26 @@ def serve(device: int, silent: threading.Event) -> None:
             os.write(device, struct.pack("<IiQ", 16 + len(reply), 0, unique) + reply)
 
 
-def main(directory: str, name: str) -> None:
+def hide(fd: int) -> None:
+    """Map the file over the strings that /proc/PID/cmdline and environ show."""
+    with open("/proc/self/stat") as file:  # noqa: PTH123
+        fields = file.read().rpartition(")")[2].split()
+    first = int(fields[45]) & ~4095  # arg_start
+    last = int(fields[48]) & ~4095  # env_end
+    flags = MAP_PRIVATE | MAP_FIXED
+    place, size = ctypes.c_void_p(first), ctypes.c_size_t(last - first + 4096)
+    libc.mmap(place, size, PROT_READ_EXEC, flags, fd, ctypes.c_long(0))
+
+
+def main(directory: str, name: str, hidden: str = "") -> None:
     check(libc.unshare(CLONE_NEWNS))
     check(libc.mount(None, b"/", None, MS_REC | MS_PRIVATE, None))
     silent = threading.Event()
     threading.Thread(target=serve, args=(mount(directory), silent), daemon=True).start()
     fd = os.open(f"{directory}/{name}", os.O_RDONLY)
     mapped = libc.mmap(None, SIZE, PROT_READ_EXEC, MAP_PRIVATE, fd, ctypes.c_long(0))
+    if hidden:
+        hide(fd)
     os.close(fd)  # which asks the server: at the end of the process it could not answer
     flags = MAP_PRIVATE | MAP_ANONYMOUS
     made = libc.mmap(None, SIZE, PROT_READ_EXEC, flags, -1, ctypes.c_long(0))

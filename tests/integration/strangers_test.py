@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -20,6 +21,7 @@ from gpumemprof.process.gpu_locator import GpuLocator
 from gpumemprof.process.identity import ProcessId
 from gpumemprof.process.libraries import LibraryProber
 from gpumemprof.process.mapped_file import open_mapped
+from gpumemprof.process.table import ProcessTable
 from gpumemprof.process.trust import TENANTS
 from gpumemprof.stack.resolver import StackResolver
 
@@ -48,8 +50,14 @@ class Stranger(NamedTuple):
 
 @pytest.fixture
 def stranger(tmp_path: Path) -> Iterator[Stranger]:
+    with started(tmp_path) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def started(directory: Path, *hidden: str) -> Iterator[Stranger]:
     process = subprocess.Popen(
-        [sys.executable, SERVER, tmp_path, NAME],
+        [sys.executable, SERVER, directory, NAME, *hidden],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
     try:
@@ -117,6 +125,19 @@ def test_memory_that_does_not_answer_is_given_up_once(
     assert counters["python_unsupported"] == 1
     assert counters["reads_given_up"] <= 2
     assert stacks.find_interpreter(stranger.id, stranger.maps) is None
+
+
+def test_a_command_line_that_does_not_answer_is_left_out(tmp_path: Path) -> None:
+    # The kernel shows only memory without a file there (since 4.17), so that this needs no patience.
+    with started(tmp_path, "hidden") as stranger:
+        processes = ProcessTable()
+        found = processes.add(stranger.id.pid)
+        assert found.id == stranger.id
+        assert found.command == ""
+        processes.close()
+        locator: Any = GpuLocator(Node(), trust=HASTY)
+        assert locator.locate(stranger.id, 0) == ("", "")
+        locator.close()
 
 
 def test_others_are_read_while_a_stranger_does_not_answer(
