@@ -84,16 +84,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{/* The agent's configuration file. Text values only: the agent checks them and names the key. */}}
 {{- define "gpumemprof.config" -}}
 {{- $v := .Values -}}
-{{- $pyroscope := dict "url" $v.pyroscope.url -}}
-{{- if $v.pyroscope.url -}}
-{{- $_ := mergeOverwrite $pyroscope (dict
+{{- $pyroscope := dict "url" $v.pyroscope.url
       "format" $v.pyroscope.format "tenant" $v.pyroscope.tenant "user" $v.pyroscope.user
       "insecure" $v.pyroscope.insecure "timeout" $v.pyroscope.timeout
-      "jitter" $v.pyroscope.jitter "labels" $v.pyroscope.labels) -}}
-{{- if include "gpumemprof.secret" . -}}
+      "jitter" $v.pyroscope.jitter "labels" $v.pyroscope.labels -}}
+{{- if and $v.pyroscope.url (include "gpumemprof.secret" .) -}}
 {{- range $setting, $key := include "gpumemprof.secretKeys" . | fromJson -}}
 {{- $_ := set $pyroscope $setting (printf "/etc/gpumemprof/pyroscope/%s" $key) -}}
-{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- $config := dict

@@ -30,6 +30,6 @@ build agent -v "$certificates:/run/certificates.crt:ro" --build-arg PIP_CERT=/ru
 context=$(mktemp -d)
 trap 'rm -rf "$context"' EXIT
 mkdir "$context/fakes"
-cp build/fakes/{libcuda.so.1,libcudart.so.12,driver_loop,driver_loop_dlopen,driver_only} "$context/fakes/"
+cp build/fakes/{libcudart.so.12,driver_loop,driver_loop_dlopen,driver_only} "$context/fakes/"
 cp tests/cluster/workload/{Dockerfile,work.py} "$context/"
 build workload "$context"
