@@ -128,7 +128,7 @@ def test_memory_that_does_not_answer_is_given_up_once(
 
 
 def test_a_command_line_that_does_not_answer_is_left_out(tmp_path: Path) -> None:
-    # The kernel shows only memory without a file there (since 4.17), so that this needs no patience.
+    # The kernel shows only memory without a file there (since 4.17): nothing is to be given up.
     with started(tmp_path, "hidden") as stranger:
         processes = ProcessTable()
         found = processes.add(stranger.id.pid)
