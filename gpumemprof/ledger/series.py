@@ -119,7 +119,9 @@ class StepFunction:
 
     def _close(self, next_ns: int) -> None:
         """The present point is settled, and the next one is of a later bucket."""
-        for time_ns, value in self._bucket():
+        alone = self._low_time == self._high_time == self._time
+        points = [(self._time, min(self.value, _MOST))] if alone else self._bucket()
+        for time_ns, value in points:
             self._times.append(time_ns)
             self._values.append(value)
         if len(self._times) > self._limit - 2 * _KEPT:
