@@ -6,7 +6,7 @@ MULTIARCH := $(shell dpkg-architecture -qDEB_HOST_MULTIARCH 2>/dev/null || echo 
 BPF_ARCH := $(if $(filter aarch64,$(shell uname -m)),arm64,x86)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build fakes demo pictures test test-browser test-unit test-integration test-kernels lint format bench gpu-bundle clean
+.PHONY: help setup build fakes demo pictures test test-browser test-unit test-integration test-kernels test-cluster lint format bench image manifests gpu-bundle clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,7 +49,7 @@ ROOT := $(filter 0,$(shell id -u))
 
 test: lint build fakes ## Lint, unit tests, the report in a browser, and as root integration tests
 	@$(if $(ROOT),,echo "not root: the integration tests are left out")
-	$(PYTHON) -m pytest tests/unit tests/browser $(if $(ROOT),tests/integration)
+	$(PYTHON) -m pytest tests/unit tests/chart tests/browser $(if $(ROOT),tests/integration) $(MORE_TESTS)
 
 test-unit: build fakes ## Unit tests only (no root, seconds)
 	$(PYTHON) -m pytest tests/unit
@@ -63,6 +63,10 @@ test-integration: build fakes ## Tests with real eBPF (root)
 test-kernels: build fakes ## Record under Debian's kernels in virtual machines (KERNELS="6.1 6.12")
 	$(PYTHON) -m tests.kernels $(or $(KERNELS),-o docs/kernels.md)
 
+test-cluster: build fakes ## The agent on a real Kubernetes (root, Go; a long time at first)
+	tests/cluster/kit/prepare.sh
+	$(PYTHON) -m pytest tests/cluster
+
 lint: $(SETUP) ## ruff, mypy, layers
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
@@ -75,6 +79,17 @@ format: $(SETUP) ## Format the Python sources
 
 bench: build fakes ## Measure what profiling costs (root)
 	LD_LIBRARY_PATH=$(CURDIR)/$(FAKES) $(PYTHON) -m tests.bench
+
+# --- for a cluster ---
+
+IMAGE ?= gpumemprof:$(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' gpumemprof/__init__.py)
+BUILDER ?= $(shell command -v docker || echo podman)
+
+image: ## Build the agent's image (IMAGE=registry/gpumemprof:tag, BCC=1)
+	$(BUILDER) build --build-arg VERSION=$(lastword $(subst :, ,$(IMAGE))) $(if $(BCC),--build-arg BCC=$(BCC)) -t $(IMAGE) .
+
+manifests: $(SETUP) ## Render deploy/manifests from the chart
+	$(PYTHON) -m tests.chart.manifests
 
 gpu-bundle: build ## build/gpu-bundle: gpumemprof for a machine with a GPU and no network
 	scripts/gpu_bundle.sh
