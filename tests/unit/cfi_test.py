@@ -73,6 +73,8 @@ def test_each_kind_of_rule(instructions: bytes, rule: Rule) -> None:
     "instructions",
     [
         bytes([0x0B]),  # nothing was remembered
+        bytes([0x05, 0x80, 0x08, 1]),  # register 1024
+        bytes([0x10, 6, 0x81, 0x02]) + bytes(257),  # an expression of 257 bytes
         bytes([0x0A] * 100),
         bytes([0x3F]),  # no such instruction
         bytes([0x0E]),  # cut

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import os
 import subprocess
 import sys
@@ -16,9 +17,11 @@ from gpumemprof.process import maps
 from gpumemprof.process.elf import ElfFile
 from gpumemprof.process.maps import MAX_CODE_MAPPINGS, Mapping, Maps
 from gpumemprof.process.trust import TENANTS
-from gpumemprof.stack.code_files import TOO_MANY, FileCache
+from gpumemprof.stack import code_files
+from gpumemprof.stack.cfi_rows import How, Rule
+from gpumemprof.stack.code_files import MAX_STEPS, TOO_MANY, FileCache, RememberedSteps
 from gpumemprof.stack.image import ProcessImage
-from gpumemprof.stack.steps import UnwindEnd
+from gpumemprof.stack.steps import Step, UnwindEnd
 from gpumemprof.stack.symbols import MAX_NAME, Symbolizer
 
 T = TEXT_VADDR
@@ -114,3 +117,29 @@ def test_a_symbol_of_any_length_is_a_name_of_some_length(tmp_path: Path) -> None
     assert len(frame.name) == MAX_NAME
     assert frame.name.endswith("…")
     image.close()
+
+
+def test_symbol_tables_that_were_decompressed_are_bounded_in_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(code_files, "MAX_EMBEDDED", 100_000)
+    files = FileCache()
+    names = []
+    for number in range(10):
+        inner = elf_builder.build([Symbol("hidden", T, 16)]).ljust(30_000, b"\0")
+        path = tmp_path / f"lib{number}.so"
+        extra = {".gnu_debugdata": lzma.compress(inner)}
+        path.write_bytes(elf_builder.build(strip=True, extra=extra))
+        image = ProcessImage(os.getpid(), files, maps=Maps((mapping_of(path),)))
+        names.append(Symbolizer(files).image_frames(image, [0x10000])[0].name)
+    assert names[:3] == ["hidden"] * 3
+    assert names[3:] == [f"lib{number}.so+{T:#x}" for number in range(3, 10)]
+
+
+def test_steps_of_all_files_are_bounded_by_what_they_hold() -> None:
+    steps = RememberedSteps()
+    heavy = Step(bytes(256), {6: Rule(How.EXPRESSION, expression=bytes(256))})
+    for address in range(MAX_STEPS // heavy.weight + 10):
+        steps.put((1, address), heavy)
+    assert steps.get((1, 0)) is None
+    assert steps.get((1, address)) is heavy
