@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpumemprof.profile.model import Failure, ProcessInfo, Profile, Sample, Series, Values
+from gpumemprof.profile.model import Failure, History, ProcessInfo, Profile, Sample, Series, Values
 from gpumemprof.report import html
 from gpumemprof.report.html.columns import clean
 from gpumemprof.stack.frames import Frame, FrameKind
@@ -58,6 +58,7 @@ def hostile(name: str) -> Profile:
         completeness={name: 1},
         about={"command": name, name or "about": name},
         series=(Series(labels, ((START, 10),)),),
+        histories=(History(0, tuple((START + n * 10**7, n << 20) for n in range(40))),),
     )
 
 

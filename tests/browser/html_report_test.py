@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from gpumemprof.profile.merge import PINNED_KIND, gpu_only, of_kinds, of_process
-from gpumemprof.profile.model import TYPE_NAMES, Profile, Values
+from gpumemprof.profile.model import TYPE_NAMES, History, Profile, Values
 from gpumemprof.report import html, units
 from gpumemprof.report.functions import functions, place
 from tests.browser.examples import CLUSTER, of_stack
 from tests.browser.large_profile import large_profile
-from tests.unit.profile_examples import GIB, MIB, TRAINING, python
+from tests.unit.profile_examples import GIB, MIB, SECOND, START, TRAINING, python
 
 FILE = "/app/train.py"
 TYPES = {"In use": "inuse", "Peak": "peak", "Allocated": "alloc"}
@@ -232,6 +232,30 @@ class TestTimeline:
     def test_without_series_there_is_none(self, open_report):
         report = open_report(replace(TRAINING, series=()))
         assert report.page.locator("[data-section=timeline]").count() == 0
+
+
+class TestGrowth:
+    leak = History(1, tuple((START + n * SECOND, 40 * GIB + n * 256 * MIB) for n in range(25)))
+
+    def test_a_stack_that_rises_steadily_is_named_with_the_evidence(self, open_report):
+        report = open_report(replace(TRAINING, histories=(self.leak,)))
+        assert report.page.get_by_role("link", name="1 stack growing").is_visible()
+        cells = report.page.locator(".growth tbody td").all_inner_texts()
+        assert [cells[0], *cells[2:5]] == ["+15.0 GiB", "6.00 GiB", "24.0 s", "24 of 24"]
+        assert cells[5].startswith("KVCache.__init__")
+        assert cells[6] == "/app/cache.py:20"
+        report.page.get_by_text("stack, python (4242)").click()
+        assert "c10::cuda::CUDACachingAllocator" in report.text(".growth .stack")
+        report.screenshot("growth")
+
+    def test_it_follows_the_filters(self, open_report):
+        report = open_report(replace(TRAINING, histories=(self.leak,)))
+        report.choose("Kind", "Pinned host memory")
+        assert report.page.locator(".growth tbody tr").count() == 0
+
+    def test_without_growth_there_is_no_such_section(self, open_report):
+        report = open_report(TRAINING)
+        assert report.page.locator("[data-section=growth]").count() == 0
 
 
 class TestWhetherItIsWhole:

@@ -52,6 +52,9 @@ puts text into the page as text, never as markup. Numbers beyond 2**53 lose thei
                   ``values`` (bytes from then on), ``left_out``: how many more there are, and
                   ``marks`` of failures: rows with ``labels``, ``time`` and ``text``; times are
                   microseconds from the start
+``growth``        ``stacks`` whose memory rises steadily, fastest first: rows with ``labels``,
+                  ``node``, ``owner``, ``per_minute``, ``grown`` (bytes), ``rising`` of ``steps``
+                  (observations), ``times``, ``values`` as in ``timeline``; ``left_out``
 ================  ==========================================================================
 """
 

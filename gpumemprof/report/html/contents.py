@@ -12,6 +12,7 @@ from gpumemprof.report import cuda_errors, units
 from gpumemprof.report.header import process_state
 from gpumemprof.report.hints import hints
 from gpumemprof.report.html.columns import Columns, clean
+from gpumemprof.report.html.growth import growing
 from gpumemprof.report.html.origins import ORIGINS
 from gpumemprof.report.html.timeline import timeline
 from gpumemprof.report.stacks import describe
@@ -83,6 +84,7 @@ def _whole(profile: Profile, title: str, columns: Columns, *, compared: bool) ->
         "failures": _failures(profile, columns),
         "failed": len(profile.failures),
         "timeline": timeline(profile, columns),
+        "growth": growing(profile, columns),
         **columns.as_json(compared=compared),
     }
 

@@ -32,6 +32,7 @@ _SCRIPTS = (
     "flame.js",
     "table.js",
     "timeline.js",
+    "growth.js",
     "failures.js",
     "controls.js",
     "sections.js",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from gpumemprof.profile.merge import label
 from gpumemprof.profile.model import Failure, Labels, Profile, Series
@@ -14,13 +14,15 @@ MAX_SERIES = 500
 """Those with the highest peaks."""
 MAX_MARKS = 1_000
 
+Since: TypeAlias = Callable[[int], int]
+
 
 def timeline(profile: Profile, columns: Columns) -> dict[str, Any] | None:
     """The part ``timeline`` of the data; None where the profile does not tell."""
     told = [series for series in profile.series if series.points]
     if not told:
         return None
-    since = _since(profile)
+    since = since_start(profile)
     told.sort(key=lambda series: -series.peak[1])
     return {
         "duration": since(profile.time_ns + profile.duration_ns),
@@ -30,7 +32,7 @@ def timeline(profile: Profile, columns: Columns) -> dict[str, Any] | None:
     }
 
 
-def _since(profile: Profile) -> Callable[[int], int]:
+def since_start(profile: Profile) -> Since:
     """Wall clock to microseconds from the start, within the recording."""
 
     def since(time_ns: int) -> int:
@@ -39,7 +41,7 @@ def _since(profile: Profile) -> Callable[[int], int]:
     return since
 
 
-def _series(series: Series, columns: Columns, since: Callable[[int], int]) -> dict[str, Any]:
+def _series(series: Series, columns: Columns, since: Since) -> dict[str, Any]:
     return {
         "labels": columns.labels(series.labels),
         "times": [since(time_ns) for time_ns, _ in series.points],
@@ -47,7 +49,7 @@ def _series(series: Series, columns: Columns, since: Callable[[int], int]) -> di
     }
 
 
-def _mark(failure: Failure, columns: Columns, since: Callable[[int], int]) -> dict[str, Any]:
+def _mark(failure: Failure, columns: Columns, since: Since) -> dict[str, Any]:
     return {
         "labels": columns.labels(failure.labels),
         "time": since(failure.time_ns),

@@ -41,6 +41,20 @@ function section(title, id, children, extra = []) {
   ]);
 }
 
+/** The frames of a stack from its innermost node outwards. */
+function stackList(model, leaf) {
+  const items = [];
+  for (let node = leaf; node >= 0; node = model.parent[node]) {
+    const frame = model.frame[node];
+    const fn = model.functionOf[frame];
+    items.push(el('li', {}, [
+      el('span', { class: 'name', text: model.name[fn] }),
+      el('span', { class: 'quiet', text: model.place(fn, model.lineOf[frame]) }),
+    ]));
+  }
+  return el('ol', { class: 'stack' }, items);
+}
+
 /** A select with a label. `choices`: [value, text] pairs. */
 function choice(label, choices, selected, onChange) {
   const id = freshId('choice');

@@ -69,17 +69,9 @@ function memoryBar(failure) {
 }
 
 function failureBody(model, failure) {
-  const frames = [];
-  for (let node = failure.node; node >= 0; node = model.parent[node]) frames.push(model.frame[node]);
   const parts = [
     el('h3', { text: 'Stack, from the call outwards' }),
-    el('ol', { class: 'stack' }, frames.map((frame) => {
-      const fn = model.functionOf[frame];
-      return el('li', {}, [
-        el('span', { class: 'name', text: model.name[fn] }),
-        el('span', { class: 'quiet', text: model.place(fn, model.lineOf[frame]) }),
-      ]);
-    })),
+    stackList(model, failure.node),
   ];
   if (!failure.live.sample.length) return parts;
   const bytes = new Float64Array(model.size);

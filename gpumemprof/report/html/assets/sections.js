@@ -20,6 +20,11 @@ function reportHeader(model) {
         href: '#failures',
         text: `${number(data.failed, 'allocation')} failed`,
       }) : null,
+      data.growth.stacks.length ? el('a', {
+        class: 'badge grows',
+        href: '#growth',
+        text: `${number(data.growth.stacks.length + data.growth.left_out, 'stack')} growing`,
+      }) : null,
       pinned.length ? el('span', { class: 'badge', title: 'never added to GPU memory' }, [
         'pinned host memory ', held('inuse_space'), ', peak ', held('peak_space'),
       ]) : null,

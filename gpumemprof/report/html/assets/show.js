@@ -35,6 +35,7 @@ class Page {
     this.detailsBox = el('div', { class: 'details', 'aria-label': 'Selected function' });
     this.crumbs = el('nav', { class: 'crumbs', 'aria-label': 'Zoomed to' });
     this.timelineBox = el('div');
+    this.growth = data.growth.stacks.length ? new GrowthTable(model) : null;
     this.table = new FunctionTable(model, (fn) => this.pick(fn));
     this.element = el('div', { class: 'report' }, this._parts());
     this.update();
@@ -81,6 +82,7 @@ class Page {
       ...banners(data),
       toolbar,
       data.timeline ? section('Memory over time', 'timeline', [this.timelineBox]) : null,
+      this.growth ? this.growth.element : null,
       graph,
       this.table.element,
       failuresSection(model),
@@ -119,6 +121,7 @@ class Page {
     if (data.timeline) {
       this.timelineBox.replaceChildren(new Timeline(combined(model, this.filters)).element);
     }
+    if (this.growth) this.growth.show(model.passing(this.filters));
     this.flame.show(tree);
     this.table.show(rows, tree.total[ROOT], this.rootName());
     this.details(-1);
