@@ -158,6 +158,15 @@ class TestWhatIsShown:
         assert "/app/train.py:7" in report.point_at(2, 0.1)
         assert "/app/train.py:9" in report.point_at(2, 0.9)
 
+    def test_owners_can_stand_at_the_top_above_their_callers(self, open_report):
+        report = open_report(TRAINING)
+        report.page.get_by_label("Callers").check()
+        names = ["KVCache.__init__", "main", "<module>", "Py_BytesMain"]
+        assert report.column() == ["GPU memory in use", *names]
+        assert "self\t48.0 GiB" in report.point_at(1)
+        assert "total\t48.0 GiB" in report.point_at(3)
+        assert "self\t0 B" in report.point_at(3)
+
     def test_native_code_between_python_and_cuda_can_be_left_out(self, open_report):
         report = open_report(TRAINING)
         report.page.get_by_label("Native code").uncheck()

@@ -10,6 +10,7 @@ class Page {
     this.group = this._usualGroup();
     this.lines = false;
     this.native = true;
+    this.owners = false;
     this.types = new TypeSwitch(this.type, (type) => {
       this.type = type;
       this.update();
@@ -63,6 +64,10 @@ class Page {
         this.group = value;
         this.update();
       }) : null,
+      checkbox('Callers', this.owners, 'Who owns the memory at the top, beneath it its callers', (on) => {
+        this.owners = on;
+        this.update();
+      }),
       checkbox('Native code', this.native, 'Show C and C++ functions between Python and CUDA', (on) => {
         this.native = on;
         this.update();
@@ -112,7 +117,7 @@ class Page {
     }
     const held = samples.filter((sample) => weights.bytes[sample] || weights.before?.[sample]);
     const tree = new Tree(model, held, {
-      title: this.rootName(), weights, hidden, group: this.group, lines: this.lines,
+      title: this.rootName(), weights, hidden, group: this.group, lines: this.lines, owners: this.owners,
     });
     this.types.show(Object.fromEntries(SHOWN_TYPES.map(({ type }) => [type, [
       model.sum(samples, model.values[type]),

@@ -5,7 +5,7 @@ const MANY_CHILDREN = 32;
 
 /**
  * `options`: `title` of the root; `weights`; `group` (a dimension, or empty) puts a node for each of its values above
- * the stacks; `lines` keeps calls from different lines apart; `hidden` (one flag for each
+ * the stacks; `owners` turns stacks around; `lines` keeps calls from different lines apart; `hidden` (one flag for each
  * function) leaves functions out, whose bytes then end in their callers.
  */
 class Tree {
@@ -17,12 +17,13 @@ class Tree {
     this.groups = []; // their names
     this._several = new Set(); // nodes of frames with different lines
     const groups = byGroup(model, samples, options.group);
-    this._room(groups);
+    this._room(groups, options.owners);
     this._node(-1, -1, -1);
     groups.forEach(([name, members], number) => {
       const key = -1 - number;
       const top = name === null ? ROOT : this._node(ROOT, key, -1 - this.groups.push(name));
-      this._add(members, number, top, options);
+      if (options.owners) this._addOwners(members, top, options);
+      else this._add(members, number, top, options);
     });
     this._sum();
     this._arrange();
@@ -30,14 +31,14 @@ class Tree {
 
   /** Makes room for as many nodes as there can be: one for each pair of a group and a node of the
    * data. Pairs are kept, too: they tell the lines of a node. */
-  _room(groups) {
+  _room(groups, owners) {
     const { model } = this;
     let pairs = 0;
     const group = new Int32Array(model.parent.length).fill(-1);
     groups.forEach(([, members], number) => {
       for (const sample of members) {
-        let node = model.node[sample];
-        for (; node >= 0 && group[node] !== number; node = model.parent[node]) {
+        let node = owners ? model.owner[sample] : model.node[sample];
+        for (; node >= 0 && (owners || group[node] !== number); node = model.parent[node]) {
           group[node] = number;
           pairs += 1;
         }
@@ -79,24 +80,51 @@ class Tree {
         const frame = model.frame[node];
         const fn = model.functionOf[frame];
         if (!(hidden && hidden[fn])) at = this._child(at, this.lines ? frame : fn, frame);
-        this._pairParent[this._pairs] = pair;
-        this._pairFrame[this._pairs] = frame;
-        this._pairNode[this._pairs] = at;
-        pair = this._pairs;
-        this._pairs += 1;
+        pair = this._pair(pair, frame, at);
         pairAt[node] = pair;
         groupAt[node] = number;
       }
-      const owner = this._pairNode[pairAt[model.owner[sample]]];
-      this._pairBytes[pair] += weights.bytes[sample];
-      this.total[at] += weights.bytes[sample];
-      this.self[owner] += weights.bytes[sample];
-      if (weights.counts) this.counts[at] += weights.counts[sample];
-      if (weights.before) {
-        this.before[at] += weights.before[sample];
-        this.selfBefore[owner] += weights.before[sample];
-      }
+      this._weigh(sample, weights, pair, this._pairNode[pairAt[model.owner[sample]]]);
     }
+  }
+
+  /** The other way round: who owns the memory at the top, beneath it its callers. */
+  _addOwners(samples, top, { weights, hidden }) {
+    const { model } = this;
+    for (const sample of samples) {
+      let [at, pair, owner] = [top, -1, -1];
+      for (let node = model.owner[sample]; node >= 0; node = model.parent[node]) {
+        const frame = model.frame[node];
+        const fn = model.functionOf[frame];
+        if (hidden && hidden[fn]) continue;
+        at = this._child(at, this.lines ? frame : fn, frame);
+        pair = this._pair(pair, frame, at);
+        if (owner < 0) owner = at;
+      }
+      this._weigh(sample, weights, pair, owner);
+    }
+  }
+
+  /** Adds a sample to the node where it ends and to its owner; callers are summed up later. */
+  _weigh(sample, weights, pair, owner) {
+    const end = this._pairNode[pair];
+    this._pairBytes[pair] += weights.bytes[sample];
+    this.total[end] += weights.bytes[sample];
+    this.self[owner] += weights.bytes[sample];
+    if (weights.counts) this.counts[end] += weights.counts[sample];
+    if (weights.before) {
+      this.before[end] += weights.before[sample];
+      this.selfBefore[owner] += weights.before[sample];
+    }
+  }
+
+  _pair(parent, frame, node) {
+    const pair = this._pairs;
+    this._pairs += 1;
+    this._pairParent[pair] = parent;
+    this._pairFrame[pair] = frame;
+    this._pairNode[pair] = node;
+    return pair;
   }
 
   _child(parent, key, frame) {
