@@ -5,9 +5,18 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 
-from common import binary, by_kind, complete, device_labels, end, reconcile, script, session
+from common import (
+    binary,
+    by_kind,
+    complete,
+    device_labels,
+    end,
+    gpumemprof,
+    reconcile,
+    script,
+    session,
+)
 from compare import GPU_KINDS, Taken, Theirs, match_stacks, select, sums, their_python_frames, told
 from results import Run, check
 
@@ -117,10 +126,7 @@ def py_stacks(run: Run) -> None:
 def cli(run: Run) -> None:
     """The command itself, on a program that ends as soon as it has what it wants."""
     output = run.logs / "cli.pb.gz"
-    command = [
-        *(sys.executable, "-E", "-s", "-S", "-c", CLI, os.pathsep.join(p for p in sys.path if p)),
-        *("record", "-o", str(output), "--", binary(run, "cuda_calls_shared")),
-    ]
+    command = gpumemprof("record", "-o", str(output), "--", binary(run, "cuda_calls_shared"))
     done = subprocess.run(
         command, input="go\n" * 8, env={**os.environ, **run.env}, capture_output=True, text=True,
         timeout=50, check=False,
@@ -138,9 +144,3 @@ def cli(run: Run) -> None:
     run.equal("stacks with parts that are not known", notes, 0)
     run.detail("stacks", [told(x.stack, 20) for x in samples])
     complete(run, profile)
-
-
-CLI = """import os, sys
-sys.path[:1] = sys.argv.pop(1).split(os.pathsep)
-from gpumemprof.cli.main import main
-sys.exit(main())"""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,18 @@ def binary(run: Run, name: str) -> str:
 def script(run: Run, name: str, *arguments: str) -> list[str]:
     """The command line of a Python program of ours, under the frameworks' python."""
     return [run.python, "-u", str(run.programs / name), *arguments]
+
+
+def gpumemprof(*arguments: str) -> list[str]:
+    """The command line of gpumemprof itself, with the python and the modules that we run with."""
+    path = os.pathsep.join(each for each in sys.path if each)
+    return [sys.executable, "-E", "-s", "-S", "-c", _CLI, path, *arguments]
+
+
+_CLI = """import os, sys
+sys.path[:1] = sys.argv.pop(1).split(os.pathsep)
+from gpumemprof.cli.main import main
+sys.exit(main())"""
 
 
 def session(run: Run, *, record: bool = True) -> Session:

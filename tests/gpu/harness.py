@@ -25,18 +25,24 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 SITE = ROOT / "site" if (ROOT / "site/gpumemprof").is_dir() else ROOT
 sys.path[:0] = [str(SITE), str(HERE)]
+if SITE != ROOT:
+    sys.path.append(str(ROOT))  # for tests.fakes
 if "GPU_TEST_SITE" in os.environ:  # a checkout: the dependencies of its environment
     sys.path.append(os.environ["GPU_TEST_SITE"])
 
+import checks_agent  # noqa: E402, F401
+import checks_agent_cases  # noqa: E402, F401
+import checks_agent_cost  # noqa: E402, F401
 import checks_cost  # noqa: E402, F401
 import checks_frameworks  # noqa: E402, F401
 import checks_native  # noqa: E402, F401
 import checks_processes  # noqa: E402, F401
+import checks_tools  # noqa: E402, F401
 import checks_torch  # noqa: E402, F401
 import programs_build  # noqa: E402
 from results import CHECKS, Check, Run, Skipped, markdown  # noqa: E402
 
-GROUPS = ("native", "torch", "stacks", "frameworks", "processes", "cost")
+GROUPS = ("native", "torch", "agent", "stacks", "frameworks", "processes", "cost")
 """In this order: the time on a GPU is spent on what matters most first."""
 TAIL = 3000
 OVERALL_SECONDS = 570
@@ -79,7 +85,7 @@ def _options() -> argparse.Namespace:
 
 def _chosen(one: Check, names: list[str], selftest: bool) -> bool:
     if selftest:
-        return one.group == "native" or one.name in {"cost-pair", "cost-pair-static"}
+        return one.group in {"native", "agent"} or one.name in {"cost-pair", "cost-pair-static"}
     return "all" in names or one.name in names or one.group in names
 
 
@@ -96,7 +102,11 @@ def run_one(one: Check, out: Path, options: argparse.Namespace) -> int:
         python=os.environ.get("GPU_TEST_PYTHON") or shutil.which("python3") or sys.executable,
     )
     if options.stand_ins:
-        run.env = {"LD_LIBRARY_PATH": str(programs_build.stand_in_libraries())}
+        run.stand_ins = True
+        run.env = {
+            "LD_LIBRARY_PATH": str(programs_build.stand_in_libraries()),
+            "PYTHONPATH": str(HERE / "stand_in"),
+        }
         os.environ["LD_LIBRARY_PATH"] = run.env["LD_LIBRARY_PATH"]
     run.save()
     try:

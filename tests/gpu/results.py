@@ -50,6 +50,8 @@ class Run:
     binaries: Path
     programs: Path
     python: str
+    stand_ins: bool = False
+    """Whether it runs on the stand-in libraries, without a GPU."""
     env: dict[str, str] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
     rows: list[dict[str, Any]] = field(default_factory=list)
