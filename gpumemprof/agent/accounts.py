@@ -40,6 +40,38 @@ class _Held:
 
 
 @dataclass(slots=True)
+class _Part:
+    """What one process holds of one kind on one device, and where its container's account has it.
+
+    On which GPU a device is may be known only seconds after the first allocation. So what is freed
+    is taken from where it was put, not from where it would be put now; ``Accounts`` moves it.
+    """
+
+    held: _Held = field(default_factory=_Held)
+    place: _Place = ("", NO_GPU)
+    total: _Held | None = None
+    """The container's; None while the process belongs to nobody."""
+
+    def add(self, size: int, count: int) -> None:
+        self.held.add(size, count)
+        if self.total is not None:
+            self.total.add(size, count)
+
+    def put(self, place: _Place, total: _Held) -> None:
+        """It is counted here from now on."""
+        self.take()
+        self.place, self.total = place, total
+        total.add(self.held.in_use, self.held.count)
+        total.peak = max(total.peak, self.held.peak)
+
+    def take(self) -> None:
+        """It is counted nowhere any more."""
+        if self.total is not None:
+            self.total.add(-self.held.in_use, -self.held.count)
+            self.total = None
+
+
+@dataclass(slots=True)
 class _Sums:
     """Of allocations and failures."""
 
@@ -75,9 +107,8 @@ class Accounts:
         self._gpu_of = gpu_of
         self._owners: dict[Owner, _Account] = {}
         self._owner_of: dict[ProcessId, Owner] = {}
-        self._waiting: dict[ProcessId, dict[tuple[MemoryKind, int], _Held]] = {}
-        """What processes hold that belong to nobody yet."""
-        self._failures_told: dict[ProcessId, int] = {}
+        self._processes: Counter[Owner] = Counter()
+        self._parts: dict[ProcessId, dict[tuple[MemoryKind, int], _Part]] = {}
 
     @property
     def owners(self) -> tuple[Owner, ...]:
@@ -88,23 +119,27 @@ class Accounts:
         self, process: ProcessId, kind: MemoryKind, device: int, size: int, count: int, _time: int
     ) -> None:
         """A process holds ``size`` bytes more, or fewer."""
-        owner = self._owner_of.get(process)
-        if owner is None:
-            held = self._waiting.setdefault(process, {}).setdefault((kind, device), _Held())
-        else:
-            held = self._owners[owner].at(self._place(process, kind, device))
-        held.add(size, count)
+        parts = self._parts.get(process)
+        if parts is None:
+            parts = self._parts[process] = {}
+        part = parts.get((kind, device))
+        if part is None:
+            part = parts[kind, device] = _Part()
+            owner = self._owner_of.get(process)
+            if owner is not None:
+                self._put(part, owner, self._place(process, kind, device))
+        part.add(size, count)
 
     def assign(self, process: ProcessId, owner: Owner) -> None:
         """From now on it is known whose a process is; what it held before is counted too."""
         if self._owner_of.get(process) == owner:
             return
-        account = self._owners.setdefault(owner, _Account())
+        self._leave(process)
+        self._owners.setdefault(owner, _Account())
         self._owner_of[process] = owner
-        for (kind, device), before in self._waiting.pop(process, {}).items():
-            held = account.at(self._place(process, kind, device))
-            held.add(before.in_use, before.count)
-            held.peak = max(held.peak, before.peak)
+        self._processes[owner] += 1
+        for (kind, device), part in self._parts.get(process, {}).items():
+            self._put(part, owner, self._place(process, kind, device))
 
     def owner_of(self, process: ProcessId) -> Owner | None:
         """Whose it is, if that is known."""
@@ -113,10 +148,20 @@ class Accounts:
     def forget(self, process: ProcessId, last: LedgerSnapshot | None) -> None:
         """A process is no longer followed. ``last``: what is known of it after its end, to be kept
         in its container's sums; None when nothing of it is to be kept."""
-        owner = self._owner_of.pop(process, None)
-        self._waiting.pop(process, None)
+        owner = self._owner_of.get(process)
         if last is not None and owner is not None:
+            self._locate(process, owner)
             self._owners[owner].ended.add(self._sums(last))
+        for part in self._parts.pop(process, {}).values():
+            part.take()
+        self._leave(process)
+
+    def _leave(self, process: ProcessId) -> None:
+        owner = self._owner_of.pop(process, None)
+        if owner is not None:
+            self._processes[owner] -= 1
+            if not self._processes[owner]:
+                del self._processes[owner]
 
     def close(self, owner: Owner) -> None:
         """A container is gone, or nothing of it is to be kept. Its processes must be forgotten."""
@@ -124,7 +169,7 @@ class Accounts:
 
     def has_processes(self, owner: Owner) -> bool:
         """Whether a process of this container is followed."""
-        return owner in self._owner_of.values()
+        return owner in self._processes
 
     def view(
         self, snapshot: Callable[[Iterable[ProcessId]], LedgerSnapshot]
@@ -133,6 +178,7 @@ class Accounts:
         processes: dict[Owner, list[ProcessId]] = {owner: [] for owner in self._owners}
         for process, owner in self._owner_of.items():
             processes[owner].append(process)
+            self._locate(process, owner)
         memory: dict[MemoryKey, MemoryUse] = {}
         failures: dict[FailureKey, int] = {}
         for owner, account in self._owners.items():
@@ -144,6 +190,35 @@ class Accounts:
                 failures[FailureKey(_key(owner, place), error)] = number
         return memory, failures
 
+    def _put(self, part: _Part, owner: Owner, place: _Place) -> None:
+        part.put(place, self._owners[owner].at(place))
+
+    def _locate(self, process: ProcessId, owner: Owner) -> None:
+        """Move what is held on a GPU that has become known."""
+        for (kind, device), part in self._parts.get(process, {}).items():
+            if part.total is None or part.place[1] != NO_GPU:
+                continue
+            place, before = self._place(process, kind, device), part.place
+            if place != before:
+                self._put(part, owner, place)
+                self._clear(owner, before)
+
+    def _clear(self, owner: Owner, place: _Place) -> None:
+        """Let go of a place of which nothing is told any more."""
+        account = self._owners[owner]
+        mine = (parts for process, parts in self._parts.items() if self.owner_of(process) == owner)
+        if place not in account.ended.count and all(
+            part.place != place for parts in mine for part in parts.values()
+        ):
+            account.held.pop(place, None)
+            account.freed.pop(place, None)
+
+    def _told_at(self, process: ProcessId, kind: MemoryKind, device: int) -> _Place:
+        part = self._parts.get(process, {}).get((kind, device))
+        if part is not None and part.total is not None:
+            return part.place
+        return self._place(process, kind, device)
+
     def _place(self, process: ProcessId, kind: MemoryKind, device: int) -> _Place:
         if device == UNKNOWN_DEVICE or not kind.on_gpu:
             return kind.value, NO_GPU
@@ -153,12 +228,13 @@ class Accounts:
         sums = _Sums()
         for aggregate in snapshot.aggregates:
             key = aggregate.key
-            place = self._place(key.process, key.kind, key.device)
+            place = self._told_at(key.process, key.kind, key.device)
             sums.bytes[place] += aggregate.alloc_bytes
             sums.count[place] += aggregate.alloc_count
         for process in snapshot.processes:
             for (kind, device, error), number in process.failures_by_error.items():
-                sums.failures[self._place(process.process, kind, device), error] += number
+                place = self._told_at(process.process, kind, device)
+                sums.failures[place, error] += number
         return sums
 
 

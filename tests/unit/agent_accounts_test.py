@@ -27,7 +27,8 @@ class Node:
     """A ledger with accounts behind it."""
 
     def __init__(self) -> None:
-        self.accounts = Accounts(lambda _, device: GPU[device])
+        self.gpus = dict(GPU)
+        self.accounts = Accounts(lambda _, device: self.gpus.get(device, ("", "")))
         self.ledger = Ledger(on_change=self.accounts.changed)
         self.time = 0
 
@@ -56,7 +57,7 @@ class Node:
         )  # fmt: skip
 
     def use(self, kind: str = "device", device: int = 0) -> MemoryUse:
-        gpu = GPU[device] if kind != "pinned_host" else ("", "")
+        gpu = self.gpus.get(device, ("", "")) if kind != "pinned_host" else ("", "")
         return self.accounts.view(self.ledger.snapshot)[0][MemoryKey(OWNER, kind, *gpu)]
 
 
@@ -94,6 +95,53 @@ def test_gpus_and_kinds_are_told_apart_and_host_memory_has_no_gpu() -> None:
     assert node.use(device=0).in_use == MIB
     assert node.use(device=1).in_use == 2 * MIB
     assert node.use("pinned_host").in_use == 4 * MIB
+
+
+def test_memory_whose_gpu_becomes_known_later_is_moved_there() -> None:
+    """The driver tells of a process seconds after its first allocation; frees come after that."""
+    node = Node()
+    node.gpus.clear()
+    node.accounts.assign(FIRST, OWNER)
+    node.allocate(0x1000, 5 * MIB)
+    node.allocate(0x2000, 2 * MIB)
+    assert node.use() == MemoryUse(7 * MIB, 7 * MIB, 7 * MIB, 0, 2, 0)
+
+    node.gpus.update(GPU)
+    node.free(0x1000)
+
+    memory, _ = node.accounts.view(node.ledger.snapshot)
+    assert memory == {
+        MemoryKey(OWNER, "device", *GPU[0]): MemoryUse(2 * MIB, 7 * MIB, 7 * MIB, 5 * MIB, 2, 1)
+    }
+
+
+def test_what_another_process_holds_on_an_unknown_gpu_stays_there() -> None:
+    node = Node()
+    node.gpus.clear()
+    node.accounts.assign(FIRST, OWNER)
+    node.accounts.assign(SECOND, OWNER)
+    node.allocate(0x1000, 5 * MIB, device=0)
+    node.allocate(0x1000, 3 * MIB, SECOND, device=1)
+
+    node.gpus[0] = GPU[0]
+
+    memory, _ = node.accounts.view(node.ledger.snapshot)
+    assert memory[MemoryKey(OWNER, "device", *GPU[0])].in_use == 5 * MIB
+    assert memory[MemoryKey(OWNER, "device", "", "")].in_use == 3 * MIB
+
+
+def test_a_process_that_ended_on_a_gpu_that_was_not_known_leaves_nothing_in_use() -> None:
+    node = Node()
+    node.gpus.clear()
+    node.accounts.assign(FIRST, OWNER)
+    node.allocate(0x1000, 5 * MIB)
+    node.gpus.update(GPU)
+    node.tell(ProcessEnded, FIRST, reason="exit")
+    node.accounts.forget(FIRST, node.ledger.snapshot([FIRST]))
+
+    assert node.accounts.view(node.ledger.snapshot)[0] == {
+        MemoryKey(OWNER, "device", *GPU[0]): MemoryUse(0, 5 * MIB, 5 * MIB, 5 * MIB, 1, 1)
+    }
 
 
 def test_counters_go_on_after_a_process_ended_and_was_forgotten() -> None:
