@@ -72,7 +72,8 @@ def drop():
 
 def grow():
     # Two of these fill a segment of 2 MiB, which is what is asked of the driver.
-    leaked.append([torch.empty(MIB, dtype=torch.uint8, device="cuda") for _ in range(2)])
+    for _ in range(2):
+        leaked.append(torch.empty(MIB, dtype=torch.uint8, device="cuda"))
 
 
 def churn():
