@@ -351,7 +351,7 @@ class Recorder:
     def about(self) -> Mapping[str, str]:
         """How this recording was made, for the header."""
         return {
-            "loader": f"libbpf {self.probes.libbpf.version}",
+            "loader": self.probes.loader,
             "attach": self.probes.mode.value,
             "kernel": Path("/proc/sys/kernel/osrelease").read_text().strip(),
             "libraries": ", ".join(sorted(file.path for file in self.libraries.probed)),

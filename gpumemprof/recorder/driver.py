@@ -1,0 +1,73 @@
+"""What the driver says of the recorded processes: bytes from before us, and on which GPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+
+from gpumemprof.ledger.model import LedgerSnapshot
+from gpumemprof.process.gpu import Nvml
+from gpumemprof.process.gpu_locator import GpuLocator
+from gpumemprof.process.identity import ProcessId
+from gpumemprof.process.trust import Trust
+
+FRESH_SECONDS = 1.0
+"""How long an answer of NVML is used: containers of one interval ask one after the other."""
+
+
+class DriverView:
+    """NVML's view, as far as there is one."""
+
+    def __init__(self, trust: Trust) -> None:
+        self._nvml = Nvml()
+        self._locator = GpuLocator(self._nvml, trust=trust)
+        self._ordinals: dict[ProcessId, set[int]] = {}
+        self._at_attach: dict[ProcessId, int] = {}
+        self._bytes: Mapping[int, int] = {}
+        self._asked = -FRESH_SECONDS
+
+    @property
+    def single_gpu(self) -> bool:
+        """Whether the machine has exactly one GPU."""
+        return len(self._nvml.gpus()) == 1
+
+    def attached(self, process: ProcessId) -> None:
+        """A process is recorded from now on: what it holds already is from before."""
+        self._at_attach[process] = self._nvml.process_bytes().get(process.pid, 0)
+
+    def forget(self, process: ProcessId) -> None:
+        """It is not to be told any more."""
+        self._locator.forget(process)
+        self._ordinals.pop(process, None)
+        self._at_attach.pop(process, None)
+
+    def gpu_of(self, process: ProcessId, device: int) -> tuple[str, str]:
+        """Index on the machine and UUID of the GPU that a process calls ``device``, both empty
+        where it is not sure."""
+        ordinals = self._ordinals.setdefault(process, set())
+        ordinals.add(device)
+        return self._locator.locate(process, device, ordinals)
+
+    def bytes_of(self, running: Iterable[ProcessId]) -> dict[ProcessId, int]:
+        """What the driver attributes to processes now, contexts and code included."""
+        now = time.monotonic()
+        if now - self._asked >= FRESH_SECONDS:
+            self._bytes, self._asked = self._nvml.process_bytes(), now
+        return {each: self._bytes[each.pid] for each in running if each.pid in self._bytes}
+
+    def before_attach(
+        self, snapshot: LedgerSnapshot, driver: Mapping[ProcessId, int]
+    ) -> dict[ProcessId, int]:
+        """What processes that were asked for still hold from before they were recorded, at most:
+        what the driver attributes to them beyond what was seen, contexts and code included; 0
+        where it does not tell."""
+        seen = {process.process: process.gpu.in_use for process in snapshot.processes}
+        return {
+            process: min(held, max(0, driver.get(process, 0) - seen.get(process, 0)))
+            for process, held in self._at_attach.items()
+        }
+
+    def close(self) -> None:
+        """End the session."""
+        self._locator.close()
+        self._nvml.close()
