@@ -42,6 +42,7 @@ from gpumemprof.profile.pprof_json import (
     integer,
     parse,
     process_of,
+    refuse_too_many_points,
     series_of,
     string,
 )
@@ -115,6 +116,7 @@ def read(comments: Iterable[str], profile: Profile) -> Profile:
         for name, text in entries(line, string):
             about.setdefault(name, text)
     failures = tuple(failure_of(line) for line in topics.get("failure", []))
+    refuse_too_many_points([*topics.get("series", []), *topics.get("history", [])])
     histories = tuple(history_of(line) for line in topics.get("history", []))
     values = [sample.values for sample in profile.samples]
     if not _fits(formats, values):

@@ -20,6 +20,9 @@ from gpumemprof.stack.frames import Frame, FrameKind
 _INT64 = range(-(2**63), 2**63)
 T = TypeVar("T")
 
+MAX_POINTS = 1 << 20
+"""Points of all series and histories of a file."""
+
 
 def damaged(topic: str) -> UsageError:
     """The error for a line that cannot be read."""
@@ -108,6 +111,13 @@ def failure_of(line: Any) -> Failure:
 def series_of(line: Any) -> Series:
     """A ``Series``."""
     return Series(field(line, "labels", _labels), field(line, "points", _points))
+
+
+def refuse_too_many_points(lines: Iterable[Any]) -> None:
+    """Raises UsageError if the lines of series and histories have more than ``MAX_POINTS``."""
+    steps = (line.get("points") for line in lines if isinstance(line, dict))
+    if sum(len(each) for each in steps if isinstance(each, list)) > 2 * MAX_POINTS:
+        raise UsageError(f"the profile has more than {MAX_POINTS:,} points in time, the limit")
 
 
 def history_of(line: Any) -> History:

@@ -37,6 +37,7 @@ from gpumemprof.profile import gzipped, pprof_pb2
 from gpumemprof.profile import pprof_read as reader
 from gpumemprof.profile.model import Profile, Sample, Series, Values
 from gpumemprof.profile.pprof import decode, encode
+from gpumemprof.profile.pprof_json import MAX_POINTS
 from gpumemprof.stack.frames import Frame, FrameKind
 
 PROTO = Path(gpumemprof.profile.__file__).parent / "pprof.proto"
@@ -242,6 +243,14 @@ class TestComments:
         many = replace(EMPTY, series=(series,) * 8)
         assert decode(encode(many)) == many
         assert len(encode(replace(EMPTY, series=(series,)))) < 8 * 1024
+
+    def test_more_points_in_time_than_memory_can_hold_are_refused(self):
+        message = message_of(EMPTY)
+        for topic in ("series", "history"):
+            steps = "1," * MAX_POINTS + "1"
+            message.comment.append(len(message.string_table))
+            message.string_table.append(f'#gpumemprof.{topic} {{"points":[{steps}]}}')
+        assert f"more than {MAX_POINTS:,} points in time" in refusal(message)
 
     def test_a_newer_format_is_refused_by_name(self):
         message = message_of(EMPTY)
