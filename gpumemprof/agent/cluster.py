@@ -15,6 +15,11 @@ class WatchedCluster:
         self._watch = watch
 
     @property
+    def ready(self) -> bool:
+        """Whether both were read."""
+        return self._watch.synced
+
+    @property
     def up_to_date(self) -> bool:
         """Whether both watches run."""
         return self._watch.synced and all(self._watch.status().values())

@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from gpumemprof.agent.accounts import Accounts
-from gpumemprof.agent.placing import HELD, OFF, Cluster, Placement, State, place
+from gpumemprof.agent.followed import Followed, FollowedProcesses
+from gpumemprof.agent.placing import OFF, Cluster, Placement, State, place
 from gpumemprof.errors import ProbeError
 from gpumemprof.export.model import Owner
 from gpumemprof.kube.cgroup import container_of
@@ -29,22 +30,11 @@ log = logging.getLogger(__name__)
 HELD_SECONDS = 1.0
 """How often processes that wait for their pod are looked at, beside when something changed."""
 GONE_SECONDS = 120.0
-"""How long a process that has ended waits for its pod to be known."""
+"""How long a process that has ended waits for its pod to be known, while the API answers."""
 NOWHERE = ContainerRef("")
 """Of a process that ended before it could be asked."""
 IDLE_OWNER_SECONDS = 600.0
 """How long the counters of programs outside of pods outlive their last process."""
-
-
-@dataclass(slots=True)
-class Followed:
-    """One program of one process."""
-
-    process: Process
-    ref: ContainerRef | None
-    since: float
-    """Monotonic seconds."""
-    placement: Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +66,10 @@ class Following:
         )  # fmt: skip
         self._bounds = bounds or Bounds()
         self._on_dropped, self._on_closed = on_dropped, on_closed
-        self._followed: dict[ProcessId, Followed] = {}
+        self.processes = FollowedProcesses()
         self._idle_since: dict[Owner, float] = {}
+        self._has_new_room = False
+        """A container was let go: one that was beyond the bound may take its place."""
         self._next_look = 0.0
         self.counts: Counter[str] = Counter(
             held_dropped=0, held_without_pod=0, owners_overflowed=0, switches_failed=0
@@ -88,10 +80,13 @@ class Following:
 
     def new(self, process: Process) -> None:
         """A process is recorded from now on, if it may be."""
-        if process.id in self._followed:
+        known = self.processes.get(process.id)
+        if known is not None:
+            # Calls arrived after its end was told: its end will be told again.
+            known.process = process
             return
-        followed = Followed(process, self._ref_of(process.id.pid), time.monotonic(), HELD)
-        self._followed[process.id] = followed
+        followed = Followed(process, self._ref_of(process.id.pid))
+        self.processes.add(followed)
         self._settle(followed)
 
     def _ref_of(self, pid: int) -> ContainerRef | None:
@@ -100,13 +95,22 @@ class Following:
             return container_of(text)
         # It ended already. Another program of the same process tells; else nobody knows, and it
         # must not be taken for one outside of containers.
-        known = [f.ref for f in self._followed.values() if f.process.id.pid == pid]
-        return known[-1] if known else NOWHERE
+        known = self.processes.of_pid(pid)
+        return known[-1].ref if known else NOWHERE
 
     def reconsider(self) -> None:
         """Pods or the switch changed."""
-        for followed in list(self._followed.values()):
+        self._has_new_room = False
+        for followed in self.processes:
             self._settle(followed)
+        for owner in self._accounts.owners:
+            if not self._accounts.has_processes(owner) and self._is_off(owner):
+                self._close(owner, off=True)
+
+    def _is_off(self, owner: Owner) -> bool:
+        """Of a container that has no process now."""
+        found = self._cluster.find(ContainerRef("", owner.pod_uid)) if owner.pod_uid else None
+        return self._cluster.is_off(owner) if found is None else not self._cluster.allows(found[0])
 
     def turn(self) -> None:
         """What time brings: processes that still wait, and those that are gone."""
@@ -114,12 +118,14 @@ class Following:
         if now < self._next_look:
             return
         self._next_look = now + HELD_SECONDS
-        for followed in list(self._followed.values()):
+        for followed in self.processes:
             if followed.placement.state is State.HELD:
                 self._settle(followed)
             if followed.process.ended is not None:
                 self._gone(followed, now)
         self._close_idle(now)
+        if self._has_new_room:
+            self.reconsider()
 
     def _settle(self, followed: Followed) -> None:
         process = followed.process
@@ -152,7 +158,7 @@ class Following:
         """Of a process that is off nothing is recorded again before it is known to be on."""
         if followed.placement.state is State.OFF:
             return False
-        held = sum(f.placement.state is State.HELD for f in self._followed.values())
+        held = sum(f.placement.state is State.HELD for f in self.processes)
         if held <= self._bounds.held:
             return True
         self.counts["held_dropped"] += 1
@@ -199,12 +205,14 @@ class Following:
         """One that is on stays until its last profile is made (``published``)."""
         state = followed.placement.state
         if state is State.HELD:
-            if now - followed.since < GONE_SECONDS:
+            if followed.ended_since is None or not self._cluster.up_to_date:
+                followed.ended_since = now
+            if now - followed.ended_since < GONE_SECONDS:
                 return
             self.counts["held_without_pod"] += 1
         elif state is State.ON:
             return
-        del self._followed[followed.process.id]
+        self.processes.pop(followed.process.id)
         self._recorder.forget(followed.process)
         self._accounts.forget(followed.process.id, None)
         self._on_dropped(followed.process.id)
@@ -212,7 +220,7 @@ class Following:
     def published(self, processes: Iterable[Process]) -> None:
         """The profile that tells the end of these processes was made: they are forgotten."""
         for process in processes:
-            if self._followed.pop(process.id, None) is None:
+            if self.processes.pop(process.id) is None:
                 continue
             last = self._recorder.ledger.snapshot([process.id])
             self._accounts.forget(process.id, last)
@@ -235,39 +243,5 @@ class Following:
     def _close(self, owner: Owner, *, off: bool) -> None:
         self._accounts.close(owner)
         self._idle_since.pop(owner, None)
+        self._has_new_room = True
         self._on_closed(owner, off)
-
-    # Answers
-
-    def published_for(self) -> Mapping[Owner, list[Process]]:
-        """The processes of each container that are on, ended ones until they are published."""
-        found: dict[Owner, list[Process]] = {}
-        for followed in self._followed.values():
-            if followed.placement.state is State.ON and followed.placement.owner is not None:
-                found.setdefault(followed.placement.owner, []).append(followed.process)
-        return found
-
-    def owner_of(self, process: ProcessId) -> Owner | None:
-        """Whose a process is, if it is on."""
-        followed = self._followed.get(process)
-        return None if followed is None else followed.placement.owner
-
-    def state_of(self, pid: int) -> State | None:
-        """Of a running process; None if it is not followed."""
-        for followed in self._followed.values():
-            if followed.process.id.pid == pid and followed.process.ended is None:
-                return followed.placement.state
-        return None
-
-    @property
-    def known(self) -> Collection[int]:
-        """Pids that were placed and run."""
-        return {f.process.id.pid for f in self._followed.values() if f.process.ended is None}
-
-    def states(self) -> Mapping[str, int]:
-        """State → running processes."""
-        found = dict.fromkeys((state.value for state in State), 0)
-        for followed in self._followed.values():
-            if followed.process.ended is None:
-                found[followed.placement.state.value] += 1
-        return found

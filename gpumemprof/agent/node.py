@@ -137,7 +137,7 @@ class NodeAgent:
             self._changed = False
             self._follow_changes()
         self._following.turn()
-        self._discovery.turn(self._following.known)
+        self._discovery.turn(self._following.processes.running)
         while self._dropped:
             self._publisher.carry(self._dropped.popleft())
         self._publisher.turn()
@@ -212,7 +212,7 @@ class NodeAgent:
                 **self._publisher.counts,
                 **self._discovery.counts,
             },
-            processes=self._following.states(),
+            processes=self._following.processes.states(),
             libraries=libraries,
             libraries_not_probed=len(self._recorder.libraries.problems),
             api={} if watch is None else watch.status(),

@@ -41,6 +41,11 @@ class Cluster(Protocol):
     """What the agent asks of the cluster."""
 
     @property
+    def ready(self) -> bool:
+        """Whether pods and switch were read at least once."""
+        ...
+
+    @property
     def up_to_date(self) -> bool:
         """Whether pods and switch are as the API has them now, as far as is known."""
         ...
@@ -61,7 +66,7 @@ class Cluster(Protocol):
 class NoCluster:
     """A machine without Kubernetes: everything is recorded."""
 
-    up_to_date = True
+    ready = up_to_date = True
 
     def find(self, ref: ContainerRef) -> tuple[Pod, str] | None:
         """There are no pods."""
@@ -91,7 +96,7 @@ def place(
         return _of_host(cluster, node, ref.id[:12], comm) if patient else HELD
     pod, container = found
     if not cluster.allows(pod):
-        return OFF
+        return _not_allowed(cluster)
     if not container and waited < NAME_SECONDS:
         return HELD
     owner = Owner(pod.namespace, pod.name, container, pod.workload.name, node, pod.uid)
@@ -100,6 +105,10 @@ def place(
 
 def _of_host(cluster: Cluster, node: str, container: str, comm: str) -> Placement:
     if not cluster.allows(None):
-        # Until the switch is known nothing is allowed: that is no answer yet.
-        return OFF if cluster.up_to_date else HELD
+        return _not_allowed(cluster)
     return Placement(State.ON, Owner("", "", container, comm or "unknown", node))
+
+
+def _not_allowed(cluster: Cluster) -> Placement:
+    # Until the switch was read nothing is allowed: that is no answer yet.
+    return OFF if cluster.ready else HELD

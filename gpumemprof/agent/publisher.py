@@ -105,7 +105,7 @@ class Publisher:
 
     def current(self, owner: Owner) -> Profile | None:
         """What a container holds now, and allocated since its processes began."""
-        processes = self._following.published_for().get(owner)
+        processes = self._following.processes.by_owner().get(owner)
         if processes is None:
             return None
         now_ns = self._clock()
@@ -122,7 +122,7 @@ class Publisher:
     def carry(self, dropped: ContainerProfile) -> None:
         """A profile was given up on its way to where sums are made: its allocations go with the
         container's next. Of one that was switched off meanwhile nothing goes anywhere."""
-        if dropped.owner in self._following.published_for():
+        if dropped.owner in self._following.processes.by_owner():
             self._carried.put(dropped)
         else:
             self.counts["allocations_not_told"] += dropped.profile.total.alloc_objects
@@ -149,11 +149,11 @@ class Publisher:
             if number > self._lost.get(name, 0)
         }
         self._lost = lost
-        self._waiting.extend(self._following.published_for().items())
+        self._waiting.extend(self._following.processes.by_owner().items())
 
     def _publish(self, owner: Owner, processes: list[Process]) -> None:
         # It may have been switched off since the interval ended.
-        processes = [p for p in processes if self._following.owner_of(p.id) == owner]
+        processes = [p for p in processes if self._following.processes.owner_of(p.id) == owner]
         if not processes:
             return
         ended = [process for process in processes if process.ended is not None]

@@ -121,7 +121,8 @@ class Node:
     """The agent's parts, wired as it wires them, with a list at the end."""
 
     def __init__(self, recorder: Recorder, accounts: Accounts, bounds: Bounds) -> None:
-        self.index, self.switch, self.up_to_date = PodIndex(), Switch(), True
+        self.index, self.switch = PodIndex(), Switch()
+        self.ready = self.up_to_date = True
         self.recorder, self.accounts, self.now = recorder, accounts, 0
         self.got: list[ContainerProfile] = []
         self.forgotten: list[Callable[[Owner], bool]] = []
@@ -171,7 +172,7 @@ class Node:
     def turn(self) -> None:
         self.recorder.step()
         self.following.turn()
-        self.discovery.turn(self.following.known)
+        self.discovery.turn(self.following.processes.running)
 
     def look(self, rounds: int = 2) -> None:
         """Until all processes were looked at."""
@@ -196,7 +197,7 @@ class Node:
 
     def states(self, *processes: subprocess.Popen[str]) -> list[str]:
         """Of these processes: others of this machine may use CUDA at the same time."""
-        found = [self.following.state_of(process.pid) for process in processes]
+        found = [self.following.processes.state_of(process.pid) for process in processes]
         return sorted(state.value if state else "unknown" for state in found)
 
     def kept(self, process: subprocess.Popen[str]) -> int:
@@ -332,7 +333,7 @@ def test_children_of_a_process_that_was_off_are_found_when_it_is_on() -> None:
 
             pids = {int(pid) for pid in (family.path / "cgroup.procs").read_text().split()}
             assert len(pids) >= 1
-            assert {agent.following.state_of(pid) for pid in pids} == {State.ON}
+            assert {agent.following.processes.state_of(pid) for pid in pids} == {State.ON}
 
 
 def test_processes_beyond_the_bound_of_held_ones_are_dropped_and_counted() -> None:
@@ -345,7 +346,7 @@ def test_processes_beyond_the_bound_of_held_ones_are_dropped_and_counted() -> No
         agent.look()
 
         assert "off" in agent.states(one, two)
-        assert agent.following.states()["held"] == 1
+        assert agent.following.processes.states()["held"] == 1
         assert agent.following.counts["held_dropped"] >= 1
 
 
@@ -369,7 +370,7 @@ def test_a_process_that_ended_before_its_pod_was_known_is_told() -> None:
         agent.set(job="on")
         with running(job, *WORK) as process:
             agent.look()
-        until(lambda: agent.following.state_of(process.pid) is None, agent.turn)
+        until(lambda: agent.following.processes.state_of(process.pid) is None, agent.turn)
         assert agent.interval() == []
 
         agent.knows(job)
@@ -398,3 +399,65 @@ def test_a_process_whose_pod_is_gone_is_told_to_its_end() -> None:
             agent.set(ml="off")
             assert agent.states(process) == ["off"]
             assert not agent.kept(process)
+
+
+def test_a_container_without_processes_is_told_no_more_once_its_namespace_is_off() -> None:
+    """Its pod still runs, and what its last process did is in the gauges until then."""
+    worker, other = Container("ml"), Container("other")
+    with node() as agent:
+        agent.set(ml="on", other="on")
+        agent.knows(worker)
+        agent.knows(other)
+        with running(worker, *WORK) as first, running(other, *WORK) as second:
+            agent.look()
+        gone = (first.pid, second.pid)
+        until(
+            lambda: not any(agent.following.processes.of_pid(pid) for pid in gone),
+            lambda: (agent.turn(), agent.interval()),
+        )
+        assert agent.in_use() == {"ml": 0, "other": 0}
+
+        agent.set(other="on")
+
+        assert agent.in_use() == {"other": 0}
+
+
+def test_a_process_that_was_held_for_long_is_told_though_it_ended_meanwhile() -> None:
+    """The API was away while a pod came, worked for minutes and went."""
+    job = Container("job")
+    with node() as agent:
+        agent.set(job="on")
+        agent.up_to_date = False
+        with running(job, *WORK) as process:
+            agent.look()
+            [followed] = agent.following.processes.of_pid(process.pid)
+            followed.since -= 10_000
+        until(lambda: agent.following.processes.state_of(process.pid) is None, agent.turn)
+        time.sleep(1.1)
+        agent.turn()
+
+        agent.up_to_date = True
+        agent.knows(job)
+        agent.interval()
+
+        assert agent.told(job) == (8 * MIB, 0)
+
+
+def test_a_container_beyond_the_bound_is_recorded_when_another_has_gone() -> None:
+    first, second = Container("a"), Container("b")
+    with node(Bounds(owners=1)) as agent:
+        agent.set(a="on", b="on")
+        agent.knows(first)
+        agent.knows(second)
+        with running(second, *WORK) as two, running(first, *WORK) as one:
+            agent.look()
+            assert agent.states(one, two) == ["off", "on"]
+            on = one if agent.states(one) == ["on"] else two
+            gone = first if on is one else second
+            on.kill()
+            agent.index.forget(gone.uid)
+            left = two if on is one else one
+            until(
+                lambda: agent.states(left) == ["on"],
+                lambda: (agent.turn(), agent.interval()),
+            )

@@ -23,6 +23,7 @@ class Cluster:
 
     switch: Switch
     up_to_date: bool = True
+    ready: bool = True
     index: PodIndex = field(default_factory=PodIndex)
 
     def find(self, ref: ContainerRef) -> tuple[Pod, str] | None:
@@ -67,9 +68,20 @@ def test_a_process_whose_pod_is_not_known_is_held_however_long_that_takes(waited
     assert place(made, "node-a", IN_POD, "python", waited).state is State.HELD
 
 
-def test_while_the_switch_is_not_known_a_process_of_the_host_is_held() -> None:
-    assert place(cluster(up_to_date=False), "n", None, "python", 9).state is State.HELD
-    assert place(cluster(up_to_date=True), "n", None, "python", 9).state is State.OFF
+@pytest.mark.parametrize("ref", [None, IN_POD], ids=["host", "pod"])
+def test_until_the_switch_was_read_a_process_is_held(ref: ContainerRef | None) -> None:
+    """Its first allocations are told if it turns out to be on."""
+    made = cluster()
+    made.ready = made.up_to_date = False
+    assert place(made, "n", ref, "python", 9).state is State.HELD
+    made.ready = True
+    assert place(made, "n", ref, "python", 9).state is State.OFF
+
+
+def test_what_was_off_when_the_api_was_last_seen_is_off_while_it_is_away() -> None:
+    made = cluster(up_to_date=False)
+    assert place(made, "n", None, "python", 9).state is State.OFF
+    assert place(made, "n", IN_POD, "python", 9).state is State.OFF
 
 
 def test_a_process_of_the_host_belongs_to_its_program() -> None:
