@@ -43,6 +43,7 @@ _ENCODERS: dict[str, Callable[[Profile], bytes]] = {
     "perfetto": lambda profile: perfetto.encode(profile).encode(),
     "html": lambda profile: html.page(profile).encode(),
 }
+_NOT_FOR_TERMINALS = {"pprof", "html"}
 _LIVE_SECONDS = 0.5
 _SETTLE_SECONDS = 0.05
 """After a command's end: the time for the kernel to tell its last events."""
@@ -66,7 +67,7 @@ class Request:
 def run(request: Request) -> int:
     """Record as asked; returns the exit code. Raises GpumemprofError for what cannot work."""
     require_privileges()
-    if str(request.output) == "-" and request.form == "pprof" and sys.stdout.isatty():
+    if str(request.output) == "-" and request.form in _NOT_FOR_TERMINALS and sys.stdout.isatty():
         raise UsageError("a profile is not for a terminal: give -o FILE")
     if not _is_writable(request.output):
         _say(f"warning: {request.output} cannot be written; the profile will go elsewhere")

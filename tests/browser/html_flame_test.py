@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -148,6 +149,14 @@ class TestWhatIsShown:
         report.choose("Group by", "nothing")
         assert report.column()[1] == "serve"
         assert "6.00 GiB" in report.point_at(1)
+
+    def test_processes_of_one_pod_do_not_merge_either(self, open_report):
+        samples = list(CLUSTER.samples)
+        other = {**dict(samples[0].labels), "pid": "7"}
+        samples.append(replace(samples[0], labels=tuple(sorted(other.items()))))
+        report = open_report(replace(CLUSTER, samples=tuple(samples)))
+        assert report.column(0.1)[1] == "ml/llm-0/server python (1) on node-a"
+        assert report.column(0.5)[1] == "ml/llm-0/server python (7) on node-a"
 
     def test_calls_from_different_lines_are_told_apart_when_asked(self, open_report):
         stack = [python("load", 7), python("main", 31)]

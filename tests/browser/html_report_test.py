@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
 
 from gpumemprof.profile.merge import PINNED_KIND, gpu_only, of_kinds, of_process
-from gpumemprof.profile.model import TYPE_NAMES, History, Profile, Values
+from gpumemprof.profile.model import TYPE_NAMES, History, Profile, Sample, Values
 from gpumemprof.report import html, units
 from gpumemprof.report.functions import functions, place
+from gpumemprof.stack.frames import Frame
 from tests.browser.examples import CLUSTER, of_stack
 from tests.browser.large_profile import large_profile
-from tests.unit.profile_examples import GIB, MIB, SECOND, START, TRAINING, python
+from tests.unit.profile_examples import (
+    GIB,
+    MIB,
+    SECOND,
+    START,
+    TRAINING,
+    labels,
+    native,
+    python,
+)
 
 FILE = "/app/train.py"
 TYPES = {"In use": "inuse", "Peak": "peak", "Allocated": "alloc"}
@@ -62,6 +73,34 @@ def test_a_damaged_file_says_so(open_page):
     assert "This report cannot be shown" in report.page.get_by_role("alert").inner_text()
     assert len(report.trouble) == 1
     report.trouble.clear()
+
+
+def _random_profile(seed: int) -> Profile:
+    """Stacks with recursion, with and without Python, of few functions: ties and all."""
+    chance = random.Random(seed)
+    frames = [
+        *(python(name, line) for name in ("f", "g", "h") for line in (1, 2)),
+        *(native(name, "/usr/lib/libx.so") for name in ("x", "y")),
+        native("cudaMalloc", "/usr/lib/libcudart.so.12"),
+        native("inside", "/usr/lib/libcuda.so.1"),
+        Frame.note("stack lost"),
+    ]
+    samples = []
+    for _ in range(chance.randrange(1, 12)):
+        stack = tuple(chance.choices(frames, k=chance.randrange(1, 9)))
+        held, peak = chance.choice([0, 1, 1, 2, 300]), chance.choice([0, 1, 5000])
+        samples.append(Sample(stack, labels(), Values(1, held + peak, 1, held, peak)))
+    return Profile(tuple(samples), START, SECOND)
+
+
+def test_the_functions_of_any_profile_are_those_of_the_terminal(open_report):
+    report = open_report(TRAINING)
+    for seed in range(60):
+        profile = _random_profile(seed)
+        report.page.evaluate("data => { window.gpumemprof.show(data) }", html.data(profile))
+        for name, sort in TYPES.items():
+            report.switch(name)
+            assert report.functions() == as_in_the_terminal(profile, sort), seed
 
 
 def test_the_switch_tells_the_totals(open_report):

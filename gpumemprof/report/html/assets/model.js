@@ -50,6 +50,8 @@ class Model {
     this.frame = Int32Array.from(nodes.frame);
     this.labels = {};
     for (const [name, numbers] of Object.entries(labels)) this.labels[name] = text(numbers);
+    this.labels.each = this.labels.process.map((process, row) =>
+      [this.labels.pod[row], process].filter(Boolean).join(' '));
     this.node = Int32Array.from(samples.node);
     this.owner = Int32Array.from(samples.owner);
     this.labelsOf = Int32Array.from(samples.labels);
@@ -76,6 +78,10 @@ class Model {
       sums.set(value, (sums.get(value) || 0) + this.values.peak_space[sample]);
     }
     return [...sums].filter(([value]) => value !== '').sort((a, b) => b[1] - a[1]).map(([v]) => v);
+  }
+
+  hasSeveral(dimension) {
+    return this.valuesOf(dimension).length > 1;
   }
 
   /** Samples that pass: `kind` is one kind or GPU for all but pinned host memory; other

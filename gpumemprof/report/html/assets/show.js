@@ -45,7 +45,24 @@ class Page {
   /** Processes must not merge where there are several. */
   _usualGroup() {
     if (this.model.before) return '';
-    return ['pod', 'process'].find((name) => this.model.valuesOf(name).length > 1) || '';
+    const { model } = this;
+    const [pods, processes] = ['pod', 'each'].map((name) => model.valuesOf(name).length);
+    if (pods > 1 && processes === pods) return 'pod';
+    if (processes > 1) return pods ? 'each' : 'process';
+    return '';
+  }
+
+  /** [dimension, words] pairs to group by; more than one if there is anything to group. */
+  _groups() {
+    const { model } = this;
+    if (model.before) {
+      return [['', 'nothing'], ...['pod', 'device'].filter((name) => model.hasSeveral(name))
+        .map((name) => [name, name])];
+    }
+    const each = model.hasSeveral('each') && model.valuesOf('pod').length;
+    return [['', 'nothing'], ...DIMENSIONS.filter(([name]) => model.hasSeveral(name))
+      .map(([name, label]) => [name, label.toLowerCase()]),
+    ...(each ? [['each', 'pod and process']] : [])];
   }
 
   _parts() {
@@ -56,9 +73,7 @@ class Page {
       ...filterControls(model, this.filters, () => this.update()),
       el('div', { class: 'search' }, [this.searchBox, this.found]),
     ]);
-    const groups = [['', 'nothing'], ...DIMENSIONS
-      .filter(([name]) => model.valuesOf(name).length > 1 && !(model.before && name === 'process'))
-      .map(([name, label]) => [name, label.toLowerCase()])];
+    const groups = this._groups();
     const options = [
       groups.length > 1 ? choice('Group by', groups, this.group, (value) => {
         this.group = value;
@@ -123,7 +138,9 @@ class Page {
       model.sum(samples, model.values[type]),
       model.before ? model.sum(samples, model.before[type]) : null,
     ]])));
-    if (data.timeline) {
+    const filters = JSON.stringify(this.filters);
+    if (data.timeline && this.drawnOf !== filters) {
+      this.drawnOf = filters;
       this.timelineBox.replaceChildren(new Timeline(combined(model, this.filters)).element);
     }
     if (this.growth) this.growth.show(model.passing(this.filters));
