@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 from common import LOST, gpumemprof, script, session
@@ -87,7 +88,7 @@ def agent_torch(run: Run) -> None:
     steps = ["first", "take=64", *(() if run.stand_ins else ("train",)), "oom", "drop"]
     with session(run, record=False) as s, pushing_agent(run) as (a, receiver):
         program = phases(run, s, name, *steps)
-        files = []
+        profiles = []
         for step in steps:
             truth = program.ready(90)
             at = time.time_ns()
@@ -99,10 +100,10 @@ def agent_torch(run: Run) -> None:
             in_use = _by_gpu(a.memory(name, "memory_in_use_bytes"))
             sent = settled(lambda: pushed_in_use(receiver, name, at), in_use.__eq__)  # noqa: B023
             run.equal(f"{step}: pushed to Pyroscope, by kind and GPU", texts(sent), texts(in_use))
-            files.append((run.logs / f"{run.name}-{step}.pb.gz", truth["reserved"][0], profile))
-            files[-1][0].write_bytes(a.pprof(name))
+            profiles.append((run.logs / f"{run.name}-{step.partition('=')[0]}.pb.gz", profile))
+            profiles[-1][0].write_bytes(a.pprof(name))
             program.answer()
-        _diff(run, files[0], files[-2])
+        _diff(run, profiles[0], profiles[-2])
         run.equal("exit code of the program", program.finish(), 0)
         allocations = ended(run, a, name)
         complete(run, a)
@@ -186,7 +187,7 @@ def _oom(run: Run, a: Agent, name: str, profile: Profile, truth: dict[str, Any])
     run.report("oom: PyTorch says", truth["message"])
 
 
-def _diff(run: Run, before: tuple[Any, int, Profile], after: tuple[Any, int, Profile]) -> None:
+def _diff(run: Run, before: tuple[Path, Profile], after: tuple[Path, Profile]) -> None:
     """``gpumemprof diff`` of two profiles that the page handed out."""
     command = gpumemprof(
         "diff", str(before[0]), str(after[0]), "--format", "json", "--type", "inuse"
@@ -198,7 +199,7 @@ def _diff(run: Run, before: tuple[Any, int, Profile], after: tuple[Any, int, Pro
         run.detail(
             "diff", {key: value for key, value in gpu.items() if not isinstance(value, list)}
         )
-        held = [sum(n for p, n in places(each[2]).items() if p.kind in GPU_KINDS)
+        held = [sum(n for p, n in places(each[1]).items() if p.kind in GPU_KINDS)
                 for each in (before, after)]  # fmt: skip
         run.equal(
             "diff: bytes before and after", [gpu["total"]["before"], gpu["total"]["after"]], held

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 
-from checks_agent import phases
+from checks_agent import complete, phases
 from common import session
 from node_agent import Agent, agent, settled
 from results import Run, check
@@ -41,7 +41,7 @@ def agent_cost(run: Run) -> None:
                     ask()
                 run.report(f"{what}: processor, ms", round((sum(a.cpu()) - before) * 100, 1))
             _tell_memory(run, a, "in the end")
-            run.equal("losses", a.lost(), {})
+            complete(run, a)
             run.equal("exit code of the agent", a.stop(), 0)
         _switch(run, s, programs)
         for program in programs:
