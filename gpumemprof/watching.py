@@ -88,6 +88,8 @@ class _Watcher:
         self._kind = self._order = 0
         self._by = "self"
         self._selected: ProcessId | None = None
+        self._moved = False
+        """Whether the user chose a process: else it is the first."""
         self._paused = False
         self._message, self._message_until = "", 0.0
         self._told: dict[ProcessId, _Sums] = {}
@@ -123,7 +125,7 @@ class _Watcher:
                     max(mine.alloc_bytes - before.alloc_bytes, 0) / passed,
                     max(mine.alloc_count - before.alloc_count, 0) / passed,
                     self._failed.get(process.id, 0),
-                self._before.get(process.id, 0),
+                    self._before.get(process.id, 0),
                 ),
             )
         self._told, self._told_at = sums, now
@@ -134,8 +136,8 @@ class _Watcher:
 
     def _look_at_selected(self) -> None:
         ids = [process.id for process, _ in self._rows]
-        if self._selected not in ids:
-            self._selected = ids[0] if ids else None
+        if not self._moved or self._selected not in ids:
+            self._selected, self._moved = ids[0] if ids else None, False
         self._profile = None
         for process, _ in self._rows:
             if process.id == self._selected:
@@ -217,7 +219,7 @@ class _Watcher:
         if not ids:
             return
         at = ids.index(self._selected) if self._selected in ids else 0
-        self._selected = ids[min(max(at + step, 0), len(ids) - 1)]
+        self._selected, self._moved = ids[min(max(at + step, 0), len(ids) - 1)], True
         self._look_at_selected()
 
     def _write(self) -> None:

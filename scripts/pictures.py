@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -78,15 +79,17 @@ def top(directory: Path) -> str:
     size = ["-x", "100", "-y", "20"]
     environment = [f"LD_LIBRARY_PATH={os.environ['LD_LIBRARY_PATH']}", "COLORTERM=truecolor"]
     given = [part for each in environment for part in ("-e", each)]
-    program = [sys.executable, "-m", "gpumemprof", "top", "--interval", "0.5"]
     home = Path("/srv/llm_server.py")
     shutil.copy(SERVER, home)
     server = None
     try:
+        server = subprocess.Popen(
+            ["sh", "-c", f"sleep 4; exec python3 {home} --requests=100000 --hold=60"],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        program = [sys.executable, "-m", "gpumemprof", "top", "--pid", str(server.pid)]
         subprocess.run([*tmux, "new-session", "-d", *size, *given, *program], check=True)
-        time.sleep(3)
-        server = subprocess.Popen(["python3", str(home), "--requests=100000", "--hold=60"])
-        time.sleep(6)
+        time.sleep(10)
         shown = subprocess.run(
             [*tmux, "capture-pane", "-p", "-e"], check=True, capture_output=True, text=True
         ).stdout
@@ -97,7 +100,8 @@ def top(directory: Path) -> str:
             server.wait()
         home.unlink()
     console = Console(record=True, width=100, file=io.StringIO(), color_system="truecolor")
-    console.print(Text.from_ansi(shown))
+    # The colours of selected text are the terminal's own, swapped, which a page does not know.
+    console.print(Text.from_ansi(re.sub(r"(\[[\d;]*\b7)m", r"\1;37m", shown)))
     page = console.export_html(theme=MONOKAI, inline_styles=True)
     style = (
         "<style>pre {display: inline-block; padding: 14px; background: #0c0c0c; margin: 0}</style>"

@@ -72,7 +72,7 @@ class Discovery:
             return
         self._sizes[pid] = size
         with contextlib.suppress(ProcessGone, GpumemprofError):
-            if not _uses_cuda(process_maps.read(pid)):
+            if not _uses_cuda(process_maps.read_code(pid)):
                 return
             try:
                 self._recorder.add(pid)

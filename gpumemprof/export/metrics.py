@@ -78,7 +78,7 @@ def _counter(name: str) -> Callable[[Scrape], Iterable[Sample]]:
 _PUSHES = dict.fromkeys(
     (
         *("delivered", "rejected", "too_old", "queue_full"),
-        *("shutdown", "unknown", "broken", "empty"),
+        *("discarded", "shutdown", "unknown", "broken", "empty"),
     ),
     0,
 )

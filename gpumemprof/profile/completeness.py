@@ -44,6 +44,8 @@ LOST: dict[str, str] = {
     "stacks_truncated": "stacks were longer than what is captured: their outermost callers are "
     "missing",
     "stacks_full": "stacks were beyond the limit of different ones: they are shown as one",
+    "stacks_throttled": "stacks were not looked at: their process makes more work than its share",
+    "reads_given_up": "reads of a process's files did not answer in time: names may be missing",
     "frames_without_file": "native frames are in files that could not be read",
     "python_unsupported": "processes run a Python whose frames cannot be read",
     "python_found_late": "stacks were captured before the interpreter was found: their Python "

@@ -98,6 +98,7 @@ class Recorder:
                 self.probes.stacks,
                 EventReader(self.probes.layout),
                 at_once=self._read_python,
+                max_stack_bytes=self.options.trust.waiting_stack_bytes,
             )
             self._quiet_turns = 0
             self._stacks_missing = 0
@@ -170,7 +171,7 @@ class Recorder:
         """Record every process that maps a CUDA library; later ones come by themselves."""
         for pid in procfs.pids():
             with contextlib.suppress(ProcessGone, RemoteDataError):
-                maps = process_maps.read(pid)
+                maps = process_maps.read_code(pid)
                 if self.libraries.scan(pid, maps):
                     self.add(pid)
 

@@ -46,7 +46,7 @@ class Scanner:
         with process.pace:
             process.size = procfs.virtual_size(pid)
             try:
-                maps = process_maps.read(pid)
+                maps = process_maps.read_code(pid)
             except (ProcessGone, RemoteDataError) as error:
                 log.debug("process %d: %s", pid, error)
                 return
