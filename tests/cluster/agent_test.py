@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
 import time
 from collections.abc import Iterator
 
@@ -15,7 +16,7 @@ import pytest
 
 from tests.chart.helm_tool import CHART, NoHelm
 from tests.cluster.cluster import NODE, NODE_ADDRESS, REPOSITORY, Cluster, Failed, eventually
-from tests.cluster.lab import MIB, VALUES, Lab, bpf_ids, pods
+from tests.cluster.lab import MIB, VALUES, Lab, bpf_object_exists, bpf_objects_of, pods
 from tests.fakes.pyroscope_receiver import Receiver
 
 SECRET = "top_secret_tensor"
@@ -30,13 +31,7 @@ def receiver(cluster: Cluster) -> Iterator[Receiver]:
 
 
 @pytest.fixture(scope="module")
-def bpf_before() -> dict[str, list[str]]:
-    """What the kernel has before anything is installed."""
-    return bpf_ids()
-
-
-@pytest.fixture(scope="module")
-def lab(cluster: Cluster, receiver: Receiver, bpf_before: dict[str, list[str]]) -> Lab:
+def lab(cluster: Cluster, receiver: Receiver) -> Lab:
     """helm 3's release "gpumemprof" in monitoring, which profiles ml-team."""
     try:
         made = Lab(cluster, receiver, helm=3, name="gpumemprof", namespace="monitoring")
@@ -311,7 +306,9 @@ def test_it_goes_on_without_the_api_and_catches_up(lab: Lab, trainer: str) -> No
         )
 
     eventually("the watches are up to date again", fresh, 60)
+    assert "listing again" in lab.cluster.logs(lab.namespace, lab.name_of_agent())  # 410
     lab.cluster.apply(pods.pod("ml-team", "after", pods.work("main", "after_outage=6")))
+    lab.running("ml-team", "app=after")
 
     def after() -> bool:
         assert lab.pushed_in_use(pod="after") == 6 * MIB
@@ -389,26 +386,17 @@ def test_a_real_server_takes_the_plain_manifests(lab: Lab) -> None:
     assert "daemonset.apps/gpumemprof created (server dry run)" in said
 
 
-def _left(before: dict[str, list[str]]) -> dict[str, list[str]]:
-    """BPF objects that nobody holds, or an agent, beyond those that were there before."""
-    return {
-        key: holders
-        for key, holders in bpf_ids().items()
-        if key not in before and (not holders or "gpumemprof" in holders)
-    }
-
-
-def test_uninstalling_leaves_nothing_attached(lab: Lab, bpf_before: dict[str, list[str]]) -> None:
-    process = lab.process()
-    assert process
+def _uninstall(lab: Lab) -> None:
+    """What the agent had in the kernel is gone, too."""
+    held = bpf_objects_of(lab.process())
+    assert {kind for kind, _ in held} == {"link", "map", "prog"}
     lab.helm("uninstall", lab.name)
     eventually("the agent's pod is gone", lambda: not lab.agents(), 60)
+    eventually("nothing is attached", lambda: not any(bpf_object_exists(*one) for one in held))
 
-    def nothing() -> bool:
-        assert _left(bpf_before) == {}
-        return True
 
-    eventually("nothing is attached", nothing)
+def test_uninstalling_leaves_nothing_attached(lab: Lab) -> None:
+    _uninstall(lab)
     kinds = "daemonset,configmap,secret,serviceaccount,role,rolebinding"
     left = lab.cluster.read(
         kinds, "-n", lab.namespace, "-l", f"app.kubernetes.io/instance={lab.name}"
@@ -419,8 +407,6 @@ def test_uninstalling_leaves_nothing_attached(lab: Lab, bpf_before: dict[str, li
 
 @contextlib.contextmanager
 def _forwarded(lab: Lab, port: int) -> Iterator[str]:
-    import subprocess
-
     command = ["kubectl", "port-forward", "-n", lab.namespace, lab.name_of_agent(), f":{port}"]
     process = subprocess.Popen(
         lab.cluster.command(*command), stdout=subprocess.PIPE, text=True
@@ -434,19 +420,13 @@ def _forwarded(lab: Lab, port: int) -> Iterator[str]:
 
 
 def test_five_capabilities_are_enough_and_helm_4_installs_it(
-    lab: Lab, cluster: Cluster, receiver: Receiver, bpf_before: dict[str, list[str]]
+    cluster: Cluster, receiver: Receiver, lab: Lab
 ) -> None:
     """Also for programs of other users, in folders that only these may enter; and without a
     Pyroscope its page tells what is held."""
     minimal = Lab(cluster, receiver, helm=4, name="minimal", namespace="monitoring")
-    minimal.install(
-        {
-            **VALUES,
-            "security": {"mode": "capabilities"},
-            "pyroscope": {"jitter": "500ms"},
-            "profiling": {"_default": "on"},
-        }
-    )
+    values = {**VALUES, "security": {"mode": "capabilities"}, "pyroscope": {"jitter": "500ms"}}
+    minimal.install({**values, "profiling": {"_default": "on"}})
     minimal.agent()
     script = (
         "umask 077; mkdir /tmp/own; cp /srv/work.py /usr/local/cuda/lib64/* /tmp/own;"
@@ -466,6 +446,9 @@ def test_five_capabilities_are_enough_and_helm_4_installs_it(
             return True
 
         eventually("the page tells what is held", told)
-    minimal.helm("uninstall", "minimal")
-    eventually("the agent's pod is gone", lambda: not minimal.agents(), 60)
-    eventually("nothing is attached", lambda: not _left(bpf_before))
+    minimal.switch(research="off")
+    minimal.helm(
+        "upgrade", "minimal", str(CHART), values={**values, "profiling": {"ml-team": "off"}}
+    )
+    assert minimal.settings() == {"_default": "on", "research": "off"}
+    _uninstall(minimal)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from typing import Any
 
 import pytest
 
@@ -22,3 +23,16 @@ def cluster() -> Iterator[Cluster]:
         raise
     yield made
     made.stop()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
+    """Tell how the cluster was when a test failed."""
+    outcome = yield
+    report = outcome.get_result()
+    lab = getattr(item, "funcargs", {}).get("lab")
+    if report.failed and lab is not None:
+        try:
+            report.sections.append(("cluster", lab.state()))
+        except Exception as error:  # what failed may be the cluster itself
+            report.sections.append(("cluster", str(error)))

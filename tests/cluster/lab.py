@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import tarfile
@@ -251,19 +252,36 @@ class Lab:
                     return str(pod["metadata"]["name"])
             return None
 
-        return eventually(f"a pod of {namespace} with {selector} runs", found, 60)
+        return eventually(f"a pod of {namespace} with {selector} runs", found, 90)
+
+    def state(self) -> str:
+        """For reading after a failure."""
+        parts = [self.cluster.kubectl("get", "pods", "-A", "-o", "wide")]
+        for pod in self.agents():
+            name = pod["metadata"]["name"]
+            parts.append(self.cluster.logs(self.namespace, name, "--tail=60"))
+        parts.append(
+            self.cluster.kubectl("get", "events", "-A", "--sort-by=.lastTimestamp")[-6000:]
+        )
+        return "\n".join(parts)
 
 
-def bpf_ids() -> dict[str, list[str]]:
-    """BPF programs and links of this kernel: kind and id → command names of those who hold them."""
-    found = {}
-    for kind in ("prog", "link"):
-        text = subprocess.run(
-            ["bpftool", "-j", kind, "show"], capture_output=True, text=True, check=True
-        ).stdout
-        for one in json.loads(text or "[]"):
-            found[f"{kind} {one['id']}"] = [holder["comm"] for holder in one.get("pids", ())]
+_HELD = re.compile(r"^(prog|map|link)_id:\t(\d+)$", re.MULTILINE)
+
+
+def bpf_objects_of(pid: int) -> set[tuple[str, int]]:
+    """Kind and id of the BPF programs, maps and links that a process holds."""
+    found: set[tuple[str, int]] = set()
+    for file in Path(f"/proc/{pid}/fdinfo").iterdir():
+        with contextlib.suppress(OSError):
+            found |= {(kind, int(number)) for kind, number in _HELD.findall(file.read_text())}
     return found
 
 
-__all__ = ["MIB", "VALUES", "Lab", "bpf_ids", "pods"]
+def bpf_object_exists(kind: str, number: int) -> bool:
+    """Whether the kernel still has it; numbers are not used again."""
+    command = ["bpftool", kind, "show", "id", str(number)]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+__all__ = ["MIB", "VALUES", "Lab", "bpf_object_exists", "bpf_objects_of", "pods"]
