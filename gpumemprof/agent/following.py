@@ -104,11 +104,12 @@ class Following:
         for followed in self.processes:
             self._settle(followed)
         for owner in self._accounts.owners:
-            if not self._accounts.has_processes(owner) and self._is_off(owner):
+            if not self._accounts.has_processes(owner) and self.is_off(owner):
                 self._close(owner, off=True)
 
-    def _is_off(self, owner: Owner) -> bool:
-        """Of a container that has no process now."""
+    def is_off(self, owner: Owner) -> bool:
+        """Whether nothing is to be kept of a container, which may have no process now. May be asked
+        by other threads."""
         found = self._cluster.find(ContainerRef("", owner.pod_uid)) if owner.pod_uid else None
         return self._cluster.is_off(owner) if found is None else not self._cluster.allows(found[0])
 

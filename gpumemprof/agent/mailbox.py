@@ -3,9 +3,11 @@ and its ledger belong to one thread."""
 
 from __future__ import annotations
 
+import contextlib
 import queue
+import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, TypeVar
 
@@ -13,6 +15,8 @@ from gpumemprof.errors import GpumemprofError
 
 T = TypeVar("T")
 MAX_WAITING = 64
+TURN_SECONDS = 0.2
+"""How long answering takes of a turn of the loop; events wait meanwhile."""
 
 
 class Busy(GpumemprofError):
@@ -26,6 +30,7 @@ class Mailbox:
         self._questions: queue.Queue[tuple[Callable[[], Any], Future[Any]]] = queue.Queue(
             MAX_WAITING
         )
+        self._closed = False
 
     def ask(self, question: Callable[[], T], timeout: float = 5.0) -> T:
         """What ``question`` returns when the loop calls it. Raises what it raises, and Busy when
@@ -33,13 +38,16 @@ class Mailbox:
         future: Future[T] = Future()
         try:
             self._questions.put_nowait((question, future))
+            if self._closed:
+                self._refuse()
             return future.result(timeout)
-        except (queue.Full, FutureTimeoutError):
+        except (queue.Full, FutureTimeoutError, CancelledError):
             future.cancel()
             raise Busy("the agent is busy; try again") from None
 
     def answer(self) -> None:
-        """Answer what waits."""
+        """Answer what waits, for a short while."""
+        end = time.monotonic() + TURN_SECONDS
         for _ in range(self._questions.qsize()):
             try:
                 question, future = self._questions.get_nowait()
@@ -51,3 +59,15 @@ class Mailbox:
                 future.set_result(question())
             except Exception as error:  # it is the asker's
                 future.set_exception(error)
+            if time.monotonic() > end:
+                return
+
+    def close(self) -> None:
+        """The loop has ended: who waits and who will ask is told at once."""
+        self._closed = True
+        self._refuse()
+
+    def _refuse(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._questions.get_nowait()[1].cancel()

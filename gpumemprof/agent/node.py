@@ -27,6 +27,7 @@ from gpumemprof.export.model import AgentView, ContainerProfile, Owner, PushStat
 from gpumemprof.export.server import Health
 from gpumemprof.ledger.history import HistoryLimits
 from gpumemprof.ledger.series import SeriesLimits
+from gpumemprof.probe.kernel_side import LoaderChoice
 from gpumemprof.probe.loader import Options
 from gpumemprof.process.identity import ProcessId
 from gpumemprof.process.trust import TENANTS
@@ -39,8 +40,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FLUSH_SECONDS = 8.0
-"""How long pushes may take when the agent is told to stop; Kubernetes waits 30 s."""
+DRAIN_SECONDS, MAKE_SECONDS, FLUSH_SECONDS = 1.0, 5.0, 8.0
+"""How long handling the last events, making the last profiles and pushing them may take when the
+agent is told to stop; Kubernetes waits 30 s, of which the store takes some (``sinks``)."""
 TIDY_SECONDS = 60.0
 STALL_SECONDS = 60.0
 """A loop that takes longer than this for a turn is told as unhealthy."""
@@ -58,6 +60,8 @@ class NodeAgent:
         self._turned = time.monotonic()
         self._tidy_at = self._turned + TIDY_SECONDS
         self._changed = True
+        self._switch: object = None
+        """The switch that the outputs went by last."""
         with contextlib.ExitStack() as stack:
             self._watch = self._watch_cluster(stack)
             self._cluster = _cluster(self._watch)
@@ -105,7 +109,11 @@ class NodeAgent:
 
     def _options(self, library_path: str) -> RecorderOptions:
         return RecorderOptions(
-            probe=Options(record_all=True, stack_bytes=self._settings["record.stack_bytes"]),
+            probe=Options(
+                record_all=True,
+                stack_bytes=self._settings["record.stack_bytes"],
+                loader=LoaderChoice(self._settings["loader"]),
+            ),
             frames=FrameMode(self._settings["record.frames"]),
             library_path=library_path,
             series=SeriesLimits(series=0),
@@ -128,18 +136,22 @@ class NodeAgent:
         while not stopped():
             self._recorder.step()
             self._turn()
-        self._publisher.flush()
+        self._finish()
+
+    def _finish(self) -> None:
+        """Within the time that Kubernetes waits, whatever does not answer."""
+        self._mailbox.close()
         self._recorder.pause()
+        self._recorder.drain(DRAIN_SECONDS)
+        self._follow()
+        if not self._publisher.flush(MAKE_SECONDS):
+            log.warning("not every container's last allocations could be told")
         self._outputs.flush(FLUSH_SECONDS)
 
     def _turn(self) -> None:
-        if self._changed:
-            self._changed = False
-            self._follow_changes()
+        self._follow()
         self._following.turn()
         self._discovery.turn(self._following.processes.running)
-        while self._dropped:
-            self._publisher.carry(self._dropped.popleft())
         self._publisher.turn()
         self._mailbox.answer()
         if time.monotonic() > self._tidy_at:
@@ -147,12 +159,19 @@ class NodeAgent:
             self._recorder.tidy()
         self._turned = time.monotonic()
 
-    def _follow_changes(self) -> None:
-        self._following.reconsider()
-        if self._watch is not None:
-            self._outputs.forget_where(self._cluster.is_off)
+    def _follow(self) -> None:
+        """What other threads told: changes of pods and switch, and pushes that were given up."""
+        if self._changed:
+            self._changed = False
+            self._following.reconsider()
+        watch = self._watch
+        if watch is not None and watch.synced and watch.switch is not self._switch:
+            self._switch = watch.switch
+            self._outputs.forget_where(self._following.is_off)
             # Children of processes that were off are known to nobody.
             self._discovery.again()
+        while self._dropped:
+            self._publisher.carry(self._dropped.popleft())
 
     def _forget_process(self, process: ProcessId) -> None:
         self._publisher.forget_process(process)
@@ -211,6 +230,7 @@ class NodeAgent:
                 **self._following.counts,
                 **self._publisher.counts,
                 **self._discovery.counts,
+                **self._outputs.counts,
             },
             processes=self._following.processes.states(),
             libraries=libraries,

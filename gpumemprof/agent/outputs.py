@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from gpumemprof.agent.config import Settings
@@ -74,6 +74,11 @@ class Outputs:
         """How sending goes."""
         return None if self._pyroscope is None else self._pyroscope.status()
 
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """What was lost on the way."""
+        return {"profiles_not_stored": 0 if self._store is None else self._store.dropped}
+
     def flush(self, seconds: float) -> None:
         """Send what waits."""
         if self._pyroscope is not None and not self._pyroscope.flush(seconds):
@@ -96,14 +101,11 @@ class Outputs:
 def _pyroscope(settings: Settings) -> PyroscopeSettings:
     names = ("url", "format", "tenant", "user", "ca_file", "cert_file", "key_file", "insecure",
              "timeout", "jitter", "labels")  # fmt: skip
-    try:
-        return PyroscopeSettings(
-            **{name: settings[f"pyroscope.{name}"] for name in names},
-            password=_secret(settings["pyroscope.password_file"]),
-            token=_secret(settings["pyroscope.token_file"]),
-        )
-    except UsageError as error:
-        raise UsageError(f"pyroscope: {error}") from None
+    return PyroscopeSettings(
+        **{name: settings[f"pyroscope.{name}"] for name in names},
+        password=_secret(settings["pyroscope.password_file"]),
+        token=_secret(settings["pyroscope.token_file"]),
+    )
 
 
 def _secret(path: Path | None) -> str:

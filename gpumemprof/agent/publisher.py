@@ -92,16 +92,20 @@ class Publisher:
         while self._waiting and time.monotonic() < end:
             self._publish(*self._waiting.popleft())
 
-    def flush(self) -> None:
+    def flush(self, seconds: float = 5.0) -> bool:
         """The agent stops: tell what was allocated since the last interval. What is held is not
-        told: it was, at the end of that interval, and readers add up what they find in a range."""
+        told: it was, at the end of that interval, and readers add up what they find in a range.
+        Returns whether all could be told within ``seconds``."""
+        end = time.monotonic() + seconds
+        self._waiting.clear()
         self._begin()
         time_ns = max(self._clock(), self._time_ns + 1)
-        for owner, processes in self._waiting:
+        while self._waiting and time.monotonic() < end:
+            owner, processes = self._waiting.popleft()
             profile = allocations_only(self._profile(owner, processes, time_ns))
             if profile.samples:
                 self._hand_on(ContainerProfile(owner, time_ns, self._interval_ns, profile, False))
-        self._waiting.clear()
+        return not self._waiting
 
     def current(self, owner: Owner) -> Profile | None:
         """What a container holds now, and allocated since its processes began."""

@@ -14,6 +14,8 @@ from gpumemprof.export.store import ProfileStore
 log = logging.getLogger(__name__)
 
 MAX_QUEUED = 1024
+STOP_SECONDS = 5.0
+_Off = Callable[[Owner], bool]
 
 
 class StoreSink:
@@ -21,10 +23,9 @@ class StoreSink:
 
     def __init__(self, store: ProfileStore) -> None:
         self.store = store
-        self._queue: deque[ContainerProfile] = deque()
+        self._queue: deque[ContainerProfile | _Off] = deque()
+        """Profiles to store, and which containers to forget what was stored of before."""
         self._change = threading.Condition()
-        self._working = threading.Lock()
-        """Held while one is stored, so that none is after its container was forgotten."""
         self._stopping = False
         self.dropped = 0
         """Profiles that found no room: the disk is slower than they are made."""
@@ -42,19 +43,27 @@ class StoreSink:
             self._change.notify()
 
     def forget_where(self, off: Callable[[Owner], bool]) -> None:
-        """Keep nothing of these containers, neither what waits nor what is stored."""
-        with self._working:
-            with self._change:
-                self._queue = deque(each for each in self._queue if not off(each.owner))
-            self.store.forget_where(off)
+        """Keep nothing of these containers: neither what waits, nor, as soon as the disk allows,
+        what is stored or being stored."""
+        with self._change:
+            self._queue = deque(
+                each
+                for each in self._queue
+                if not (isinstance(each, ContainerProfile) and off(each.owner))
+            )
+            self._queue.append(off)
+            self._change.notify()
 
     def stop(self) -> None:
-        """Store what waits, and end."""
+        """Store what waits, and end. A disk that does not answer is not waited for."""
         with self._change:
             self._stopping = True
             self._change.notify()
-        self._thread.join(10)
-        self.store.close()
+        self._thread.join(STOP_SECONDS)
+        if self._thread.is_alive():
+            log.warning("the store's disk does not answer: what waits is not stored")
+        else:
+            self.store.close()
 
     def _run(self) -> None:
         while True:
@@ -62,15 +71,14 @@ class StoreSink:
                 self._change.wait_for(lambda: self._queue or self._stopping)
                 if not self._queue:
                     return
-            with self._working:
-                with self._change:
-                    if not self._queue:
-                        continue
-                    profile = self._queue.popleft()
-                try:
-                    self.store.put(profile)
-                except Exception:
-                    log.exception("a profile could not be stored")
+                work = self._queue.popleft()
+            try:
+                if isinstance(work, ContainerProfile):
+                    self.store.put(work)
+                else:
+                    self.store.forget_where(work)
+            except Exception:
+                log.exception("a profile could not be stored")
 
 
 class PyroscopeSink:
