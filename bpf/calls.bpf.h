@@ -27,6 +27,7 @@ struct slot {
 };
 
 struct thread_state {
+	__u64 start_ns;		/* of the process */
 	__u64 context;
 	__u64 saved[SAVED_CONTEXTS];
 	__u32 saved_count;
@@ -36,16 +37,22 @@ struct thread_state {
 	struct slot slots[SLOTS];
 };
 
-/* By thread id, until the thread ends. One that finds no room is not recorded, and counted. */
-struct {
+/* By thread id, until the thread ends or calls exec. One that finds no room is not recorded, and counted. */
+DECLARE_MAP(threads,
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_THREADS);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, __u32);
 	__type(value, struct thread_state);
-} threads SEC(".maps");
+);
 
-static const struct thread_state new_thread;
+/* What a new one begins as: nothing ever writes to it, so it is zeros. */
+DECLARE_MAP(blank_threads,
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct thread_state);
+);
 
 /* The nth slot; barrier_var: see size_within(). */
 static __always_inline struct slot *slot_at(struct thread_state *t, __u32 n)
@@ -85,11 +92,17 @@ static __always_inline bool is_outermost_only(__u32 mode)
 	return mode == MODE_ALLOC || mode == MODE_FREE || mode == MODE_RETURN_OUTER;
 }
 
+static __always_inline bool changes_context(__u32 mode)
+{
+	return mode == MODE_CONTEXT_SET || mode == MODE_CONTEXT_PUSH || mode == MODE_CONTEXT_POP ||
+	       mode == MODE_CONTEXT_CREATE || mode == MODE_CONTEXT_DESTROY;
+}
+
 enum wanted { OFF, ON, UNKNOWN };
 
 static __always_inline enum wanted is_recorded(__u32 pid, const struct settings *set)
 {
-	__u32 *on = bpf_map_lookup_elem(&processes, &pid);
+	__u32 *on = bpf_map_lookup_elem(MAP(processes), &pid);
 
 	if (on)
 		return *on ? ON : OFF;
@@ -98,34 +111,42 @@ static __always_inline enum wanted is_recorded(__u32 pid, const struct settings 
 
 static __always_inline struct thread_state *get_thread(__u32 tid)
 {
-	struct thread_state *t = bpf_map_lookup_elem(&threads, &tid);
+	struct thread_state *t = bpf_map_lookup_elem(MAP(threads), &tid);
+	struct thread_state *blank;
+	__u32 zero = 0;
 
 	if (t)
 		return t;
-	bpf_map_update_elem(&threads, &tid, &new_thread, BPF_ANY);
-	t = bpf_map_lookup_elem(&threads, &tid);
-	if (!t)
+	blank = bpf_map_lookup_elem(MAP(blank_threads), &zero);
+	if (!blank)
+		return NULL;
+	bpf_map_update_elem(MAP(threads), &tid, blank, BPF_ANY);
+	t = bpf_map_lookup_elem(MAP(threads), &tid);
+	if (t)
+		t->start_ns = process_start(bpf_get_current_task());
+	else
 		count(COUNT_THREADS_FULL);
 	return t;
 }
 
-static __always_inline struct call_event *reserve_event(__u32 type, __u32 call)
+static __always_inline struct call_event *reserve_event(__u32 type, __u32 call,
+						       __u64 start_ns)
 {
-	struct call_event *e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
+	struct call_event *e = bpf_ringbuf_reserve(MAP(events), sizeof(*e), 0);
 
 	if (!e) {
 		count(COUNT_EVENTS_LOST);
 		return NULL;
 	}
 	__builtin_memset(e, 0, sizeof(*e));
-	fill_header(&e->h, type, call);
+	fill_header(&e->h, type, call, start_ns);
 	return e;
 }
 
 static __always_inline void submit_event(struct call_event *e, struct settings *set, bool now)
 {
 	count(COUNT_EVENTS);
-	bpf_ringbuf_submit(e, now ? BPF_RB_FORCE_WAKEUP : wake_flags(&events, set->events_wake, set));
+	bpf_ringbuf_submit(e, now ? BPF_RB_FORCE_WAKEUP : wake_flags(MAP(events), set->events_wake, set));
 }
 
 static __always_inline void copy_args(__u64 *args, struct pt_regs *ctx)
@@ -150,23 +171,21 @@ static __always_inline __u64 argument(const struct slot *slot, __u32 n)
 }
 
 /* Sends registers, Python frames and the stack window of this call; returns enum stack_state. */
-static __always_inline __u8 send_stack(struct pt_regs *ctx, struct settings *set, __u32 call,
-				       __u32 stack_id)
+static __always_inline __u8 send_stack(struct pt_regs *ctx, struct settings *set,
+				       const struct thread_state *t, __u32 call)
 {
-	struct task_struct *task = (void *)bpf_get_current_task_btf();
-	__u32 pid = bpf_get_current_pid_tgid() >> 32;
-	struct python_target *target;
 	struct scratch *s;
-	__u32 frames = 0, len, stack_len;
+	__u32 key, frames, len, stack_len;
+	__u64 size;
 	__u8 state;
 	long err;
 
-	s = claim_scratch();
+	s = claim_scratch(&key);
 	if (!s) {
 		count(COUNT_STACK_NO_BUFFER);
 		return STACK_NO_BUFFER;
 	}
-	fill_header(&s->event.h, EVENT_STACK, call);
+	fill_header(&s->event.h, EVENT_STACK, call, t->start_ns);
 	s->event.ip = ctx->rip;
 	s->event.sp = ctx->rsp;
 	s->event.bp = ctx->rbp;
@@ -175,13 +194,10 @@ static __always_inline __u8 send_stack(struct pt_regs *ctx, struct settings *set
 	s->event.r13 = ctx->r13;
 	s->event.r14 = ctx->r14;
 	s->event.r15 = ctx->r15;
-	s->event.fs_base = task->thread.fsbase;
-	s->event.stack_id = stack_id;
+	s->event.fs_base = fs_base_of(bpf_get_current_task());
+	s->event.stack_id = t->last_stack_id;
 
-	target = bpf_map_lookup_elem(&python_targets, &pid);
-	s->event.py_state = PY_NOT_PYTHON;
-	if (target)
-		frames = walk_python(s, target, s->event.fs_base);
+	frames = CALL(walk_python, FUNCTION_WALK_PYTHON, key);
 	state = s->event.py_state;
 	if (state == PY_UNREADABLE)
 		count(COUNT_PY_UNREADABLE);
@@ -196,14 +212,14 @@ static __always_inline __u8 send_stack(struct pt_regs *ctx, struct settings *set
 	stack_len = copy_stack(s, len, ctx->rsp, set->stack_bytes);
 	if (!stack_len)
 		count(COUNT_STACK_UNREADABLE);
-	*(volatile __u32 *)&s->event.stack_len = stack_len;
-	stack_len = *(volatile __u32 *)&s->event.stack_len;
+	s->event.stack_len = stack_len;
 	s->event.window_full = stack_len >= set->stack_bytes || stack_len >= MAX_STACK;
 
-	if (stack_len > MAX_STACK)
-		stack_len = MAX_STACK;
-	len += sizeof(s->event) + stack_len;
-	err = bpf_ringbuf_output(&stacks, &s->event, len, wake_flags(&stacks, set->stacks_wake, set));
+	size = sizeof(s->event) + len + stack_len;
+	barrier_var(size);
+	if (size > sizeof(s->event) + sizeof(s->data))
+		size = sizeof(s->event);	/* never, but verifiers ask */
+	err = bpf_ringbuf_output(MAP(stacks), &s->event, size, wake_flags(MAP(stacks), set->stacks_wake, set));
 	release_scratch(s);
 	if (err) {
 		count(COUNT_STACKS_LOST);
@@ -289,22 +305,25 @@ static __always_inline bool call_entered(struct pt_regs *ctx, __u64 cookie)
 		return false;
 	wanted = is_recorded(pid, set);
 	if (k.mode == MODE_DISCOVER) {
-		if (wanted == OFF && bpf_map_lookup_elem(&processes, &pid))
+		if (wanted == OFF && bpf_map_lookup_elem(MAP(processes), &pid))
 			return false;
 	} else if (k.mode == MODE_NOTICE) {
 		if (wanted != ON)
 			return false;	/* every program of the machine has a dynamic linker */
 	} else if (wanted == OFF) {
+		/* its context is not followed: when it is switched on again, it is not known */
+		if (changes_context(k.mode))
+			bpf_map_delete_elem(MAP(threads), &tid);
 		return false;
 	}
 	if (wanted == UNKNOWN) {
-		err = bpf_map_update_elem(&processes, &pid, &on, BPF_NOEXIST);
+		err = bpf_map_update_elem(MAP(processes), &pid, &on, BPF_NOEXIST);
 		if (err && err != -EEXIST)	/* not just another thread that was faster */
 			count(COUNT_PROCESSES_FULL);
 	}
 
 	if (k.mode == MODE_NOTICE || k.mode == MODE_DISCOVER) {
-		e = reserve_event(EVENT_ENTRY, k.call);
+		e = reserve_event(EVENT_ENTRY, k.call, process_start(bpf_get_current_task()));
 		if (!e)
 			return false;
 		copy_args(e->args, ctx);
@@ -353,9 +372,9 @@ static __always_inline bool call_entered(struct pt_regs *ctx, __u64 cookie)
 					 (void *)(ctx->rsp + 8)))
 			slot->readable |= 8;
 		slot->stack_id = ++t->last_stack_id;
-		slot->stack_state = send_stack(ctx, set, k.call, slot->stack_id);
+		slot->stack_state = send_stack(ctx, set, t, k.call);
 	} else if (k.mode == MODE_FREE) {
-		e = reserve_event(EVENT_ENTRY, k.call);
+		e = reserve_event(EVENT_ENTRY, k.call, t->start_ns);
 		if (e) {
 			copy_args(e->args, ctx);
 			e->context = t->context;
@@ -370,7 +389,7 @@ static __always_inline void call_returned(struct pt_regs *ctx, __u64 cookie)
 {
 	struct cookie k = unpack(cookie);
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
-	__u32 tid = (__u32)pid_tgid;
+	__u32 pid = pid_tgid >> 32, tid = (__u32)pid_tgid, *on;
 	struct settings *set = get_settings();
 	struct thread_state *t;
 	struct call_event *e;
@@ -380,7 +399,7 @@ static __always_inline void call_returned(struct pt_regs *ctx, __u64 cookie)
 
 	if (!set || set->paused)
 		return;
-	t = bpf_map_lookup_elem(&threads, &tid);
+	t = bpf_map_lookup_elem(MAP(threads), &tid);
 	if (!t || !t->depth)
 		return;
 	slot = slot_at(t, t->depth - 1);
@@ -391,7 +410,11 @@ static __always_inline void call_returned(struct pt_regs *ctx, __u64 cookie)
 	if (k.mode == MODE_FREE && !result)
 		return;
 
-	e = reserve_event(k.mode == MODE_FREE ? EVENT_FREE_FAILED : EVENT_RETURN, k.call);
+	on = bpf_map_lookup_elem(MAP(processes), &pid);
+	if (on && !*on)
+		return;	/* it was switched off during the call */
+	e = reserve_event(k.mode == MODE_FREE ? EVENT_FREE_FAILED : EVENT_RETURN, k.call,
+			  t->start_ns);
 	if (!e)
 		return;
 	e->context = t->context;

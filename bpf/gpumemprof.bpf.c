@@ -13,7 +13,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <bpf/bpf_helpers.h>
-#include <bpf/bpf_tracing.h>
 
 #include "events.h"
 #include "kernel.bpf.h"
@@ -23,10 +22,15 @@
 #include "calls.bpf.h"
 #include "lifecycle.bpf.h"
 
+#ifndef GPUMEMPROF_BCC
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
+#endif
 
-/* Keeps these types in the object's BTF, where user space reads them. */
-const volatile struct abi {
+/*
+ * Never loaded: it keeps these types in the BTF, where user space reads them: what crosses between
+ * the two, and what maps there are.
+ */
+struct abi {
 	enum counter counter;
 	enum call_mode call_mode;
 	enum event_type event_type;
@@ -35,11 +39,45 @@ const volatile struct abi {
 	struct call_event call_event;
 	struct stack_event stack_event;
 	struct process_event process_event;
+	enum function function;
 	struct python_frame python_frame;
-} abi;
+	struct settings settings;
+	struct python_target python_target;
+	struct scratch scratch;
+	struct thread_state thread_state;
+	struct maps {
+		struct events_map events;
+		struct stacks_map stacks;
+		struct settings_map settings;
+		struct processes_map processes;
+		struct python_targets_map python_targets;
+		struct counters_map counters;
+		struct scratches_map scratches;
+		struct threads_map threads;
+		struct blank_threads_map blank_threads;
+		struct cookies_map cookies;
+	} maps;
+};
+
+SEC("uprobe")
+int abi(struct abi *unused)
+{
+	return 0;
+}
+
+/* See python.bpf.h. Here and not there since bcc compiles functions of this file only. */
+__u64 fingerprint(__u64 key)
+{
+	return hash_code(key);
+}
+
+__u64 walk_python(__u64 key)
+{
+	return copy_frames(key);
+}
 
 /*
- * Three ways to attach, the same logic. User space loads one of them and sets the expected attach
+ * Four ways to attach, the same logic. User space loads one of them and sets the expected attach
  * type of "multi" and "session" programs itself: the libraries of older distributions know neither.
  */
 SEC("uprobe")
@@ -86,6 +124,42 @@ int session(struct pt_regs *ctx)
 		return 0;
 	}
 	return call_entered(ctx, cookie) ? 0 : 1;
+}
+
+/* Where there are no attach cookies (before 5.15): called by wrappers, which leave theirs here. */
+SEC("uprobe")
+int wrapped_entry(struct pt_regs *ctx)
+{
+	call_entered(ctx, wrapped_cookie());
+	return 0;
+}
+
+SEC("uretprobe")
+int wrapped_return(struct pt_regs *ctx)
+{
+	call_returned(ctx, wrapped_cookie());
+	return 0;
+}
+
+SEC("raw_tp/sched_process_fork")
+int on_fork(__u64 *ctx)
+{
+	process_forked(ctx[1]);
+	return 0;
+}
+
+SEC("raw_tp/sched_process_exec")
+int on_exec(__u64 *ctx)
+{
+	process_executed((__u32)ctx[1]);
+	return 0;
+}
+
+SEC("raw_tp/sched_process_exit")
+int on_exit(__u64 *ctx)
+{
+	task_exited(ctx[0]);
+	return 0;
 }
 
 /* For measuring: what a probe costs that does nothing. */

@@ -11,8 +11,8 @@
  */
 struct scratch {
 	__u32 busy;
-	__u16 code_fp_offset, code_fp_len;	/* of the process's struct python_target */
-	__u64 code_mask;
+	__u32 code_fp_len;	/* what to hash of a code object: python.bpf.h */
+	__u64 code_fp_at;
 	__u8 frame[FRAME_BUFFER + 8];
 	__u8 code[FRAME_BUFFER + 8];
 	struct stack_event event;
@@ -20,32 +20,45 @@ struct scratch {
 };
 
 /* One row per processor and slot; user space sets max_entries to processors x SCRATCH_PER_CPU. */
-struct {
+DECLARE_MAP(scratches,
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, SCRATCH_PER_CPU);
 	__type(key, __u32);
 	__type(value, struct scratch);
-} scratches SEC(".maps");
+);
 
-/* The program may be preempted by itself in another thread: a buffer is claimed, not assumed. */
-static __always_inline struct scratch *claim_scratch(void)
+static __always_inline struct scratch *scratch_at(__u32 key)
 {
-	__u32 key = bpf_get_smp_processor_id() * SCRATCH_PER_CPU;
+	return bpf_map_lookup_elem(MAP(scratches), &key);
+}
+
+/*
+ * The program may be preempted by itself in another thread: a buffer is claimed, not assumed. Its
+ * number is put into `key`.
+ */
+static __always_inline struct scratch *claim_scratch(__u32 *key)
+{
 	struct scratch *s;
 	int i;
 
+	*key = bpf_get_smp_processor_id() * SCRATCH_PER_CPU;
 #pragma unroll
-	for (i = 0; i < SCRATCH_PER_CPU; i++, key++) {
-		s = bpf_map_lookup_elem(&scratches, &key);
-		if (s && !__sync_lock_test_and_set(&s->busy, 1))
+	for (i = 0; i < SCRATCH_PER_CPU; i++, ++*key) {
+		s = scratch_at(*key);
+		if (!s)
+			return NULL;
+		/* Who is alone after adding to it has it. (Kernels before 5.12 have no exchange.) */
+		__sync_fetch_and_add(&s->busy, 1);
+		if (*(volatile __u32 *)&s->busy == 1)
 			return s;
+		__sync_fetch_and_add(&s->busy, -1);
 	}
 	return NULL;
 }
 
 static __always_inline void release_scratch(struct scratch *s)
 {
-	__sync_lock_test_and_set(&s->busy, 0);
+	__sync_fetch_and_add(&s->busy, -1);
 }
 
 /*
@@ -54,7 +67,7 @@ static __always_inline void release_scratch(struct scratch *s)
  */
 static __always_inline __u32 copy_stack(struct scratch *s, __u32 offset, __u64 sp, __u32 limit)
 {
-	__u32 done = 0;
+	__u64 done = 0, at;
 	int i;
 
 	if (limit > MAX_STACK)
@@ -67,9 +80,11 @@ static __always_inline __u32 copy_stack(struct scratch *s, __u32 offset, __u64 s
 		if (n > limit - done)
 			n = limit - done;
 		n = size_within(n, STACK_CHUNK);
-		if (offset > MAX_PY_FRAMES * sizeof(struct python_frame) || done > MAX_STACK)
+		at = offset + done;
+		barrier_var(at);
+		if (at > MAX_PY_FRAMES * sizeof(struct python_frame) + MAX_STACK)
 			break;
-		if (bpf_probe_read_user(s->data + offset + done, n, (void *)(sp + done)))
+		if (bpf_probe_read_user(s->data + at, n, (void *)(sp + done)))
 			break;
 		done += n;
 	}

@@ -6,6 +6,26 @@
 #ifndef GPUMEMPROF_PYTHON_H
 #define GPUMEMPROF_PYTHON_H
 
+/*
+ * Functions that are verified once, by themselves, and not again for every state in which a caller
+ * may be. They take the number of a scratch buffer: verifiers before 5.12 know of no pointer in such
+ * a function. libbpf joins them with their callers; what bcc compiled user space joins, which finds
+ * these numbers in the place of the calls (gpumemprof/probe/linking.py).
+ */
+enum function {
+	FUNCTION_WALK_PYTHON = 0x10000000,
+	FUNCTION_FINGERPRINT = 0x10000001,
+};
+
+#ifdef GPUMEMPROF_BCC
+#define CALL(function, number, key) (((__u64 (*)(__u64))number)(key))
+#else
+#define CALL(function, number, key) function(key)
+#endif
+
+__attribute__((noinline)) __u64 walk_python(__u64 key);
+__attribute__((noinline)) __u64 fingerprint(__u64 key);
+
 #define PY_NO_OFFSET 0xffff
 #define PY_LIBC_MUSL 1
 #define PY_MAX_LIST 64			/* thread states looked at in the last resort */
@@ -147,23 +167,22 @@ static __always_inline __u64 if_negative(__s64 number, __u64 a, __u64 b)
 
 /*
  * Tells a code object from another that took its address: a hash of its identifying fields
- * (code_fp_len bytes, a multiple of 8), 0 if they cannot be read. Verified by itself, as
- * walk_python is: so its loop may end early.
+ * (code_fp_len bytes, a multiple of 8), 0 if they cannot be read. What it is about stands in the
+ * scratch buffer.
  */
-__attribute__((noinline)) __u32 fingerprint(struct scratch *s, const struct python_target *t,
-					    __u64 code)
+static __always_inline __u64 hash_code(__u64 key)
 {
+	struct scratch *s = scratch_at(key);
 	__u64 h = 0xcbf29ce484222325ULL;
 	int i;
 
-	if (!s || !t)
-		return 0;	/* never, but verifiers ask */
-	code &= ~(__u64)t->code_tag_mask;
-	if (bpf_probe_read_user(s->code, size_within(t->code_fp_len, FRAME_BUFFER),
-				(void *)(code + t->code_fp_offset)))
+	if (!s)
+		return 0;
+	if (bpf_probe_read_user(s->code, size_within(s->code_fp_len, FRAME_BUFFER),
+				(void *)s->code_fp_at))
 		return 0;
 	for (i = 0; i < FRAME_BUFFER / 8; i++) {
-		if (i * 8 >= t->code_fp_len)
+		if (i * 8 >= s->code_fp_len)
 			break;
 		h = (h ^ *(__u64 *)(s->code + i * 8)) * 0x9E3779B97F4A7C15ULL;
 	}
@@ -172,7 +191,7 @@ __attribute__((noinline)) __u32 fingerprint(struct scratch *s, const struct pyth
 
 /* One frame out of the buffer. */
 static __always_inline void copy_frame(struct python_frame *out, struct scratch *s,
-				       const struct python_target *t)
+				       const struct python_target *t, __u64 key)
 {
 	__s32 index = FRAME_U32(s, t->frame_instruction);
 
@@ -182,23 +201,32 @@ static __always_inline void copy_frame(struct python_frame *out, struct scratch 
 	out->owner = FRAME_U8(s, t->frame_owner) * has(t->frame_owner);
 	out->is_entry = FRAME_U8(s, t->frame_is_entry) * has(t->frame_is_entry);
 	out->tlbc_index = FRAME_U16(s, t->frame_tlbc_index) * has(t->frame_tlbc_index);
-	out->fingerprint = fingerprint(s, t, out->code);
+	s->code_fp_at = (out->code & ~(__u64)t->code_tag_mask) + t->code_fp_offset;
+	out->fingerprint = CALL(fingerprint, FUNCTION_FINGERPRINT, key);
 }
 
 /*
- * Writes the frames of the thread to s->data, innermost first, and what became of them to the
- * event; returns how many. Not inlined and not static: so it is verified once, by itself, and not
- * again for every state in which a caller may be.
+ * Writes the frames of the thread to the data of the scratch buffer, innermost first, and what
+ * became of them to its event; returns how many.
  */
-__attribute__((noinline)) __u32 walk_python(struct scratch *s, const struct python_target *t,
-					    __u64 fs_base)
+static __always_inline __u64 copy_frames(__u64 key)
 {
-	__u64 tstate, frame;
+	struct scratch *s = scratch_at(key);
+	struct python_target *t;
+	__u64 tstate, frame, fs_base;
+	__u32 pid;
 	__u8 state;
 	int n = 0;
 
-	if (!s || !t)
-		return 0;	/* never, but verifiers ask */
+	if (!s)
+		return 0;
+	pid = s->event.h.pid;
+	fs_base = s->event.fs_base;
+	s->event.py_state = PY_NOT_PYTHON;
+	t = bpf_map_lookup_elem(MAP(python_targets), &pid);
+	if (!t)
+		return 0;
+	s->code_fp_len = t->code_fp_len;
 	tstate = find_thread_state(t, fs_base, &state);
 	frame = tstate ? innermost_frame(t, tstate) : 0;
 	if (!frame)
@@ -209,7 +237,7 @@ __attribute__((noinline)) __u32 walk_python(struct scratch *s, const struct pyth
 			state = PY_UNREADABLE;
 			goto end;
 		}
-		copy_frame((struct python_frame *)s->data + n, s, t);
+		copy_frame((struct python_frame *)s->data + n, s, t, key);
 		frame = FRAME_U64(s, t->frame_previous);
 		if (!frame) {
 			n++;

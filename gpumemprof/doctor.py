@@ -6,16 +6,19 @@ import enum
 import os
 import platform
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpumemprof.errors import ProbeError, ProcessGone, RemoteDataError
+from gpumemprof.probe.bcc import Bcc
+from gpumemprof.probe.btf import KERNEL_BTF
 from gpumemprof.probe.calls import Library
 from gpumemprof.probe.kernel import OLDEST_KERNEL, kernel_version
-from gpumemprof.probe.libbpf import Libbpf
-from gpumemprof.probe.loader import OBJECT_PATH, Options, Probes
+from gpumemprof.probe.kernel_side import LoaderChoice
+from gpumemprof.probe.libbpf import OBJECT_PATH, Libbpf
+from gpumemprof.probe.loader import Options, Probes
 from gpumemprof.process import maps, procfs
 from gpumemprof.process.gpu import Nvml
 from gpumemprof.process.libraries import LibraryProber, installed_libraries
@@ -23,6 +26,7 @@ from gpumemprof.process.libraries import LibraryProber, installed_libraries
 _CAPABILITIES = {"CAP_BPF": 39, "CAP_PERFMON": 38, "CAP_SYS_PTRACE": 19}
 _MEMLOCK_IGNORED_SINCE = (5, 11)
 _SMALL_RING = 1 << 18
+_OLDEST = ".".join(map(str, OLDEST_KERNEL))
 
 
 class Status(enum.Enum):
@@ -50,17 +54,17 @@ def _kernel() -> Iterator[Check]:
         yield Check("machine", Status.FAIL, machine, "only x86_64 is supported")
     if kernel_version(release) < OLDEST_KERNEL:
         yield Check("kernel", Status.WARN, release,
-                    "5.15 or newer is needed, unless attaching below is ok")  # fmt: skip
+                    f"{_OLDEST} or newer is needed, unless attaching below is ok")  # fmt: skip
     else:
         yield Check("kernel", Status.OK, release)
 
 
 def _btf() -> Iterator[Check]:
-    if Path("/sys/kernel/btf/vmlinux").exists():
-        yield Check("BTF", Status.OK, "/sys/kernel/btf/vmlinux")
+    if KERNEL_BTF.exists():
+        yield Check("BTF", Status.OK, str(KERNEL_BTF))
     else:
-        yield Check("BTF", Status.FAIL, "this kernel has none",
-                    "use a kernel built with CONFIG_DEBUG_INFO_BTF")  # fmt: skip
+        yield Check("BTF", Status.WARN, "this kernel has none",
+                    "the programs are compiled here, by bcc")  # fmt: skip
 
 
 def _lockdown() -> Iterator[Check]:
@@ -114,29 +118,41 @@ def _uprobes() -> Iterator[Check]:
                     "a kernel with CONFIG_UPROBE_EVENTS, unless attaching below is ok")  # fmt: skip
 
 
-def _loader() -> Iterator[Check]:
-    if not OBJECT_PATH.exists():
-        yield Check("BPF object", Status.FAIL, "not built", "run make build")
-        return
+def _loaders(choice: LoaderChoice) -> Iterator[Check]:
+    """Which loaders are there; that they work is seen when attaching."""
+    if choice is not LoaderChoice.BCC:
+        try:
+            libbpf = Libbpf()
+        except ProbeError as error:
+            yield Check("libbpf", Status.WARN, str(error), "apt-get install libbpf1")
+        else:
+            if not OBJECT_PATH.exists():
+                yield Check("libbpf", Status.WARN, "the BPF object is not built", "run make build")
+            elif libbpf.version.startswith("0"):
+                yield Check("libbpf", Status.WARN, libbpf.version,
+                            "it cannot read the types of kernels from 6.0 on: name a newer one "
+                            "with GPUMEMPROF_LIBBPF=/path/to/libbpf.so.1")  # fmt: skip
+            else:
+                yield Check("libbpf", Status.OK, libbpf.version)
+    if choice is not LoaderChoice.LIBBPF:
+        try:
+            yield Check("bcc", Status.OK, Bcc().version)
+        except ProbeError as error:
+            needed = choice is LoaderChoice.BCC
+            yield Check("bcc", Status.WARN if needed else Status.OK, str(error))
+
+
+def _attaching(choice: LoaderChoice) -> Iterator[Check]:
     try:
-        libbpf = Libbpf()
-    except ProbeError as error:
-        yield Check("libbpf", Status.FAIL, str(error), "apt-get install libbpf1")
-        return
-    if libbpf.version.startswith("0"):
-        yield Check("libbpf", Status.WARN, libbpf.version,
-                    "it cannot read the types of kernels from 6.0 on: name a newer one with "
-                    "GPUMEMPROF_LIBBPF=/path/to/libbpf.so.1")  # fmt: skip
-    else:
-        yield Check("libbpf", Status.OK, libbpf.version)
-    try:
-        probes = Probes(Options(events_ring=_SMALL_RING, stacks_ring=_SMALL_RING), libbpf)
+        probes = Probes(Options(events_ring=_SMALL_RING, stacks_ring=_SMALL_RING, loader=choice))
     except ProbeError as error:
         yield Check("attaching", Status.FAIL, str(error), "see the checks above for the reason")
         return
     with probes:
         refused = "".join(f"; {mode.value}: {why}" for mode, why in probes.refused.items())
         yield Check("attaching", Status.OK, f"by {probes.mode.value}{refused}")
+        not_used = "".join(f"; {one.value}: {why}" for one, why in probes.loaders_refused.items())
+        yield Check("loader", Status.OK, f"{probes.loader}{not_used}")
         if probes.lifecycle_error:
             yield Check("process events", Status.WARN, probes.lifecycle_error,
                         "ends of processes are found by pidfd instead, children are not "
@@ -199,11 +215,10 @@ def _nvml() -> Iterator[Check]:
         nvml.close()
 
 
-_CHECKS: tuple[Callable[[], Iterator[Check]], ...] = (
-    _kernel, _btf, _lockdown, _privileges, _limits, _uprobes, _loader, _nvml,
-)  # fmt: skip
-
-
-def examine() -> list[Check]:
+def examine(loader: LoaderChoice = LoaderChoice.AUTO) -> list[Check]:
     """All checks, in the order in which one thing needs the other."""
-    return [check for group in _CHECKS for check in group()]
+    groups: tuple[Iterable[Check], ...] = (
+        _kernel(), _btf(), _lockdown(), _privileges(), _limits(), _uprobes(), _loaders(loader),
+        _attaching(loader), _nvml(),
+    )  # fmt: skip
+    return [check for group in groups for check in group]

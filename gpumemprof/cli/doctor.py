@@ -10,7 +10,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from gpumemprof.cli.options import loader_option
 from gpumemprof.doctor import Check, Status, examine
+from gpumemprof.probe.kernel_side import LoaderChoice
 from gpumemprof.profile.text import printable
 
 _STYLES = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "bold red"}
@@ -18,12 +20,13 @@ _STYLES = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "bold red"}
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def doctor(as_json: bool) -> int:
+@loader_option
+def doctor(as_json: bool, loader: str) -> int:
     """Check whether this machine can record, and what will be seen.
 
     Exits with 1 when recording cannot work.
     """
-    checks = examine()
+    checks = examine(LoaderChoice(loader))
     works = all(check.status is not Status.FAIL for check in checks)
     if as_json:
         found = [

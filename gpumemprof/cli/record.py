@@ -11,7 +11,9 @@ from pathlib import Path
 import click
 
 from gpumemprof import recording
+from gpumemprof.cli.options import loader_option
 from gpumemprof.probe.attach import AttachMode
+from gpumemprof.probe.kernel_side import LoaderChoice
 from gpumemprof.probe.loader import Options
 from gpumemprof.recorder import RecorderOptions
 from gpumemprof.stack.merge import FrameMode
@@ -84,11 +86,12 @@ from gpumemprof.stack.merge import FrameMode
     default=None,
     help="How to attach.  [default: the best that the kernel takes]",
 )
+@loader_option
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def record(
     pids: tuple[int, ...], everything: bool, duration: float | None, output: Path | None,
     form: str, frames: str, full_names: bool, limit: int, no_follow: bool, stack_size: int,
-    attach: str | None, command: tuple[str, ...],
+    attach: str | None, loader: str, command: tuple[str, ...],
 ) -> int:  # fmt: skip
     """Record GPU memory and write a profile.
 
@@ -109,6 +112,7 @@ def record(
             record_all=everything,
             follow=not no_follow,
             stack_bytes=stack_size,
+            loader=LoaderChoice(loader),
             mode=AttachMode(attach) if attach else None,
         ),
         frames=FrameMode(frames),

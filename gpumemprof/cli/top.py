@@ -10,6 +10,8 @@ from pathlib import Path
 import click
 
 from gpumemprof import watching
+from gpumemprof.cli.options import loader_option
+from gpumemprof.probe.kernel_side import LoaderChoice
 from gpumemprof.probe.loader import Options
 from gpumemprof.recorder import RecorderOptions
 from gpumemprof.stack.merge import FrameMode
@@ -55,16 +57,18 @@ from gpumemprof.stack.merge import FrameMode
     metavar="FILE",
     help="Where the key w writes a profile.",
 )
+@loader_option
 def top(
-    pids: tuple[int, ...], interval: float, count: int | None, frames: str, output: Path
-) -> int:
+    pids: tuple[int, ...], interval: float, count: int | None, frames: str, output: Path,
+    loader: str,
+) -> int:  # fmt: skip
     """Show what processes hold GPU memory now, and their functions.
 
     What was allocated before is not known; a + marks processes that hold such memory.
     Where the output is no terminal, the pictures are written as plain text, one after the other.
     """
     options = RecorderOptions(
-        probe=Options(record_all=not pids),
+        probe=Options(record_all=not pids, loader=LoaderChoice(loader)),
         frames=FrameMode(frames),
         library_path=os.environ.get("LD_LIBRARY_PATH", ""),
     )

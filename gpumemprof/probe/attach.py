@@ -1,8 +1,7 @@
-"""The three ways in which probes hang on a file, behind one function."""
+"""The ways in which probes hang on a file, behind one function."""
 
 from __future__ import annotations
 
-import enum
 import errno
 import os
 from collections.abc import Sequence
@@ -10,27 +9,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gpumemprof.probe import syscalls
-from gpumemprof.probe.syscalls import Descriptor
+from gpumemprof.probe.modes import AttachMode
+from gpumemprof.probe.syscalls import (
+    BPF_TRACE_UPROBE_MULTI,
+    BPF_TRACE_UPROBE_SESSION,
+    Descriptor,
+)
+from gpumemprof.probe.wrappers import Wrappers
 
-
-class AttachMode(enum.Enum):
-    """How probes hang on a library, best first."""
-
-    SESSION = "session"
-    """One program for entry and return that asks for the return only when it wants it (6.13)."""
-    MULTI = "multi"
-    """One link for all entries of a file, one for all returns (6.6)."""
-    SINGLE = "single"
-    """A perf event for each entry and each return (cookies: 5.15). Detaching takes a tenth of a
-    second for each: the kernel waits for a grace period, one event after the other."""
-
-
-ATTACH_TYPES = {
-    AttachMode.SESSION: syscalls.BPF_TRACE_UPROBE_SESSION,
-    AttachMode.MULTI: syscalls.BPF_TRACE_UPROBE_MULTI,
-    AttachMode.SINGLE: 0,
-}
-"""The expected attach type with which a program must be loaded."""
+__all__ = ["AttachMode", "Attacher", "Closable", "Target", "error_name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +42,9 @@ class _Links:
     def __init__(self) -> None:
         self._links: list[Descriptor] = []
 
-    def add(self, link: Descriptor) -> None:
+    def add(self, link: Descriptor) -> Descriptor:
         self._links.append(link)
+        return link
 
     def close(self) -> None:
         for link in reversed(self._links):
@@ -64,28 +52,94 @@ class _Links:
         self._links.clear()
 
 
-def attach(mode: AttachMode, fds: Sequence[int], path: str, targets: Sequence[Target]) -> Closable:
-    """Hang the programs ``fds`` (entry, and return unless a session) on ``targets`` of a file.
+class _PerfEvents(_Links):
+    """Perf events and the programs on them. The kernel waits for a grace period for each that is
+    closed, one after the other: half a minute for all calls of the CUDA libraries."""
 
-    Returns before entries: a call whose entry was seen and its return not would seem to go on for
-    ever. Raises OSError with the kernel's reason; then nothing stays attached.
-    """
-    links = _Links()
+    def close(self) -> None:
+        if len(self._links) > _CLOSED_HERE:
+            _close_elsewhere([link.fd for link in self._links])
+        super().close()
+
+
+_CLOSED_HERE = 6
+
+
+def _close_elsewhere(fds: Sequence[int]) -> None:
+    """Leave the waiting to a process of its own, which has nothing else open and ends with it. If
+    there can be none, whoever closes them here waits."""
     try:
-        if mode is AttachMode.SINGLE:
-            for target in targets:
-                if target.needs_return:
-                    links.add(
-                        syscalls.uprobe_perf_link(
-                            fds[1], path, target.offset, target.cookie, returns=True
-                        )
-                    )
-                links.add(syscalls.uprobe_perf_link(fds[0], path, target.offset, target.cookie))
-            return links
-        kind = ATTACH_TYPES[mode]
-        batches: list[tuple[int, Sequence[Target], bool]] = [(fds[0], targets, False)]
-        if mode is AttachMode.MULTI:
-            batches.insert(0, (fds[1], [t for t in targets if t.needs_return], True))
+        child = os.fork()
+    except OSError:
+        return
+    if child == 0:
+        # Nothing here may fail, or do more than system calls: this is a copy of one thread.
+        try:
+            if os.fork() == 0:
+                start = 0
+                for fd in sorted(fds):
+                    os.closerange(start, fd)
+                    start = fd + 1
+                os.closerange(start, os.sysconf("SC_OPEN_MAX"))
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Attacher:
+    """What attaching takes besides the places: the programs for entry and return (or the session),
+    or what makes programs for single places."""
+
+    mode: AttachMode
+    fds: Sequence[int] = ()
+    wrappers: Wrappers | None = None
+
+    def attach(self, path: str, targets: Sequence[Target]) -> Closable:
+        """Hang the programs on ``targets`` of a file.
+
+        Returns before entries: a call whose entry was seen and its return not would seem to go on
+        for ever. Raises OSError with the kernel's reason; then nothing stays attached.
+        """
+        links = _Links() if self._is_multi else _PerfEvents()
+        try:
+            if self._is_multi:
+                self._attach_all(links, path, targets)
+            else:
+                for target in targets:
+                    if target.needs_return:
+                        self._attach_one(links, path, target, returns=True)
+                    self._attach_one(links, path, target, returns=False)
+        except BaseException:
+            links.close()
+            raise
+        return links
+
+    def close(self) -> None:
+        """Let go of what attaching took; what is attached stays."""
+        if self.wrappers is not None:
+            self.wrappers.close()
+
+    @property
+    def _is_multi(self) -> bool:
+        return self.mode in (AttachMode.SESSION, AttachMode.MULTI)
+
+    def _attach_one(self, links: _Links, path: str, target: Target, *, returns: bool) -> None:
+        event = links.add(syscalls.uprobe_event(path, target.offset, returns=returns))
+        if self.wrappers is None:
+            fd = self.fds[int(returns)]
+            links.add(syscalls.perf_link(fd, event, target.cookie))
+            return
+        program = self.wrappers.program(target.cookie, returns=returns)
+        syscalls.perf_set_program(program.fd, event)
+        program.close()  # the event holds it
+
+    def _attach_all(self, links: _Links, path: str, targets: Sequence[Target]) -> None:
+        kind = BPF_TRACE_UPROBE_SESSION
+        batches: list[tuple[int, Sequence[Target], bool]] = [(self.fds[0], targets, False)]
+        if self.mode is AttachMode.MULTI:
+            kind = BPF_TRACE_UPROBE_MULTI
+            batches.insert(0, (self.fds[1], [t for t in targets if t.needs_return], True))
         for fd, batch, returns in batches:
             if batch:
                 links.add(
@@ -98,10 +152,6 @@ def attach(mode: AttachMode, fds: Sequence[int], path: str, targets: Sequence[Ta
                         returns=returns,
                     )
                 )
-    except BaseException:
-        links.close()
-        raise
-    return links
 
 
 def error_name(error: OSError) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-OLDEST_KERNEL = (5, 15)
-"""Attach cookies of uprobes came with it. Distributions carry them back (RHEL 9 calls itself 5.14):
-so an older version is a likely reason when attaching fails, and none not to try."""
+OLDEST_KERNEL = (5, 10)
+"""The oldest that is tried (docs/kernels.md). BPF ring buffers came with 5.8, and distributions
+carry them back: so an older version is a likely reason when attaching fails, and none not to try.
+"""
 
 
 def kernel_version(release: str) -> tuple[int, int]:
@@ -22,10 +23,10 @@ def kernel_version(release: str) -> tuple[int, int]:
 def too_old(release: str) -> str:
     """What to say of an older kernel when attaching fails; empty for others.
 
-    >>> too_old("5.10.0-32-amd64")
-    'Linux 5.10.0-32-amd64 is too old: 5.15 or newer is needed (attach cookies of uprobes)'
+    >>> too_old("5.4.0-150-generic")
+    'Linux 5.4.0-150-generic is too old: 5.10 or newer is needed (BPF ring buffers)'
     """
     if kernel_version(release) >= OLDEST_KERNEL:
         return ""
     needed = ".".join(map(str, OLDEST_KERNEL))
-    return f"Linux {release} is too old: {needed} or newer is needed (attach cookies of uprobes)"
+    return f"Linux {release} is too old: {needed} or newer is needed (BPF ring buffers)"

@@ -1,4 +1,4 @@
-"""A thin layer over libbpf: open an object, choose its programs, size its maps, load it.
+"""The loader on libbpf: open an object, choose its programs, size its maps, load it.
 
 Works with libbpf 0.5 (Ubuntu 22.04) to 1.x: only functions that all of them have are used, and
 return values are read both ways (error pointers before 1.0, NULL and errno since).
@@ -9,12 +9,17 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from gpumemprof.errors import ProbeError
+from gpumemprof.probe import programs
+from gpumemprof.probe.btf import KERNEL_BTF, Btf
+from gpumemprof.probe.kernel_side import KernelSide, MapInfo
+from gpumemprof.probe.programs import Kind
 
-BPF_PROG_TYPE_KPROBE = 2
+OBJECT_PATH = Path(__file__).with_name("gpumemprof.bpf.o")
+"""What `make build` compiles."""
 _PRINT_DEBUG = 2
 _MAX_LOG = 400
 """Lines of libbpf's and the verifier's log that are kept for the error message."""
@@ -83,6 +88,23 @@ class Libbpf:
             return "0.5 or older"
         return f"{self.lib.libbpf_major_version()}.{self.lib.libbpf_minor_version()}"
 
+    @property
+    def name(self) -> str:
+        """For example "libbpf 1.1"."""
+        return f"libbpf {self.version}"
+
+    def load(self, programs: Mapping[str, Kind], entries: Mapping[str, int]) -> KernelSide:
+        """Load programs of the compiled object (as Loader)."""
+        if not KERNEL_BTF.exists():
+            raise ProbeError(f"this kernel has no BTF ({KERNEL_BTF}), by which programs are fitted")
+        loaded = Object(self, OBJECT_PATH)
+        try:
+            loaded.load(programs, entries)
+        except BaseException:
+            loaded.close()
+            raise
+        return loaded
+
     def _print(self, level: int, template: bytes, arguments: int | None) -> int:
         if level >= _PRINT_DEBUG:
             return 0
@@ -109,29 +131,8 @@ class Libbpf:
         return f": {'; '.join(telling[-3:])}" if telling else ""
 
 
-class Program:
-    """One program of an object."""
-
-    def __init__(self, libbpf: Libbpf, pointer: int) -> None:
-        self._lib, self._pointer = libbpf.lib, pointer
-
-    def skip(self) -> None:
-        """Do not load it."""
-        self._lib.bpf_program__set_autoload(self._pointer, False)
-
-    def as_uprobe(self, attach_type: int) -> None:
-        """Load it as a uprobe program; ``attach_type`` 0 for perf events."""
-        self._lib.bpf_program__set_type(self._pointer, BPF_PROG_TYPE_KPROBE)
-        self._lib.bpf_program__set_expected_attach_type(self._pointer, attach_type)
-
-    @property
-    def fd(self) -> int:
-        """Of the loaded program."""
-        return int(self._lib.bpf_program__fd(self._pointer))
-
-
 class Object:
-    """An opened BPF object file."""
+    """The programs and maps of an object file (KernelSide)."""
 
     def __init__(self, libbpf: Libbpf, path: Path) -> None:
         self._libbpf, self._lib = libbpf, libbpf.lib
@@ -146,32 +147,17 @@ class Object:
             self._lib.bpf_object__open_mem(self._image, len(self._image), None),
             f"libbpf cannot open {path.name}",
         )
+        self.btf = Btf(self._types())
 
-    def program(self, name: str) -> Program:
-        """A program by its function's name."""
+    def _program(self, name: str) -> int:
         pointer = self._lib.bpf_object__find_program_by_name(self._pointer, name.encode())
-        return Program(self._libbpf, self._libbpf.checked(pointer, f"no BPF program {name}"))
+        return self._libbpf.checked(pointer, f"no BPF program {name}")
 
     def _map(self, name: str) -> int:
         pointer = self._lib.bpf_object__find_map_by_name(self._pointer, name.encode())
         return self._libbpf.checked(pointer, f"no BPF map {name}")
 
-    def resize(self, name: str, entries: int) -> None:
-        """Set max_entries of a map; before ``load``."""
-        self._lib.bpf_map__set_max_entries(self._map(name), entries)
-
-    def map_sizes(self, name: str) -> tuple[int, int, int, int]:
-        """(descriptor, key size, value size, max_entries) of a map; the first after ``load``."""
-        pointer = self._map(name)
-        return (
-            int(self._lib.bpf_map__fd(pointer)),
-            int(self._lib.bpf_map__key_size(pointer)),
-            int(self._lib.bpf_map__value_size(pointer)),
-            int(self._lib.bpf_map__max_entries(pointer)),
-        )
-
-    def btf(self) -> bytes:
-        """The type information of the object."""
+    def _types(self) -> bytes:
         pointer = self._libbpf.checked(
             self._lib.bpf_object__btf(self._pointer), "object has no BTF"
         )
@@ -179,11 +165,35 @@ class Object:
         data = self._libbpf.raw_btf(pointer, ctypes.byref(size))
         return ctypes.string_at(self._libbpf.checked(data, "object has no BTF"), size.value)
 
-    def load(self) -> None:
-        """Load programs and maps into the kernel. Raises ProbeError with the kernel's reason."""
+    def load(self, kinds: Mapping[str, Kind], entries: Mapping[str, int]) -> None:
+        """Once: as ``Libbpf.load``."""
+        for name in programs.ALL:
+            pointer = self._program(name)
+            kind = kinds.get(name)
+            if kind is None:
+                self._lib.bpf_program__set_autoload(pointer, False)
+            else:
+                self._lib.bpf_program__set_type(pointer, kind.type)
+                self._lib.bpf_program__set_expected_attach_type(pointer, kind.attach_type)
+        for name, count in entries.items():
+            self._lib.bpf_map__set_max_entries(self._map(name), count)
         self._libbpf.log.clear()
         if self._lib.bpf_object__load(self._pointer):
             raise ProbeError(f"the kernel refused the BPF programs{self._libbpf.reason()}")
+
+    def program(self, name: str) -> int:
+        """As KernelSide."""
+        return int(self._lib.bpf_program__fd(self._program(name)))
+
+    def map(self, name: str) -> MapInfo:
+        """As KernelSide."""
+        pointer = self._map(name)
+        return MapInfo(
+            int(self._lib.bpf_map__fd(pointer)),
+            int(self._lib.bpf_map__key_size(pointer)),
+            int(self._lib.bpf_map__value_size(pointer)),
+            int(self._lib.bpf_map__max_entries(pointer)),
+        )
 
     def close(self) -> None:
         """Free everything; programs live on while links hold them."""

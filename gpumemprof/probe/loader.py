@@ -3,40 +3,35 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import platform
 import select
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpumemprof.errors import ProbeError
-from gpumemprof.probe import syscalls
-from gpumemprof.probe.attach import ATTACH_TYPES, AttachMode, Closable, Target, attach, error_name
-from gpumemprof.probe.btf import Btf, Layout
+from gpumemprof.probe import programs, syscalls
+from gpumemprof.probe.attach import Attacher, AttachMode, Closable, Target, error_name
+from gpumemprof.probe.bcc import Bcc
+from gpumemprof.probe.btf import Layout
 from gpumemprof.probe.kernel import too_old
-from gpumemprof.probe.libbpf import Libbpf, Object
+from gpumemprof.probe.kernel_side import KernelSide, Loader, LoaderChoice
+from gpumemprof.probe.libbpf import Libbpf
+from gpumemprof.probe.loading import locked_memory
 from gpumemprof.probe.ringbuf import RingBuffer
 from gpumemprof.probe.syscalls import BpfMap
+from gpumemprof.probe.wrappers import Wrappers
 
-OBJECT_PATH = Path(__file__).with_name("gpumemprof.bpf.o")
+_RETURNS_TRIED = (AttachMode.SESSION, AttachMode.MULTI)
+"""Detaching is quick there."""
 _SCRATCH_PER_CPU = 2  # bpf/maps.bpf.h
-
-
-_PROGRAMS = {
-    AttachMode.SESSION: ("session",),
-    AttachMode.MULTI: ("multi_entry", "multi_return"),
-    AttachMode.SINGLE: ("single_entry", "single_return"),
+_LOADERS: Mapping[LoaderChoice, Callable[[], Loader]] = {
+    LoaderChoice.LIBBPF: Libbpf,
+    LoaderChoice.BCC: Bcc,
 }
-_EMPTY_PROGRAMS = {
-    AttachMode.SESSION: ("empty_session",),
-    AttachMode.MULTI: ("empty_entry", "empty_return"),
-    AttachMode.SINGLE: ("empty_entry", "empty_return"),
-}
-_LIFECYCLE = ("on_fork", "on_exec", "on_exit")
-_ALL_PROGRAMS = {
-    name for table in (_PROGRAMS, _EMPTY_PROGRAMS) for row in table.values() for name in row
-}
+"""The best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +43,7 @@ class Options:
     stack_bytes: int = 32 << 10
     record_all: bool = False
     follow: bool = True
+    loader: LoaderChoice = LoaderChoice.AUTO
     mode: AttachMode | None = None
     """None: the best that this kernel takes."""
     empty: bool = False
@@ -57,62 +53,83 @@ class Options:
 class Probes:
     """The loaded kernel side. Use as a context manager: leaving detaches and frees everything."""
 
-    def __init__(self, options: Options | None = None, libbpf: Libbpf | None = None) -> None:
+    def __init__(self, options: Options | None = None) -> None:
+        """Raises ProbeError with the reason of each loader and each way to attach."""
         self.options = options or Options()
-        self.libbpf = libbpf or Libbpf()
         self.refused: dict[AttachMode, str] = {}
         """Ways to attach that this kernel refused, and why."""
+        self.loaders_refused: dict[LoaderChoice, str] = {}
+        """Loaders that did not work here, and why."""
         self._stack = contextlib.ExitStack()
-        self.mode, self._object = self._load_best()
-        try:
-            self._set_up()
-        except BaseException:
-            self._stack.close()
-            raise
-
-    def _load_best(self) -> tuple[AttachMode, Object]:
-        modes = [self.options.mode] if self.options.mode else list(AttachMode)
-        for mode in modes:
+        with locked_memory():
+            self.loader, self.mode, self._kernel = self._load_best()
+            """Which loader, with its version; how probes hang on libraries."""
             try:
-                return mode, self._load(mode)
+                self._set_up()
+            except BaseException:
+                self._stack.close()
+                raise
+
+    def _load_best(self) -> tuple[str, AttachMode, KernelSide]:
+        choice = self.options.loader
+        for candidate, begin in _LOADERS.items():
+            if choice not in (LoaderChoice.AUTO, candidate):
+                continue
+            try:
+                loader = begin()
+                mode, loaded = self._load_by(loader)
             except ProbeError as error:
-                self.refused[mode] = str(error)
-        reasons = "; ".join(f"{mode.value}: {why}" for mode, why in self.refused.items())
-        what = too_old(platform.release()) or "no way to attach works on this kernel"
+                self.loaders_refused[candidate] = str(error)
+            else:
+                return loader.name, mode, loaded
+        reasons = "; ".join(f"{one.value}: {why}" for one, why in self.loaders_refused.items())
+        what = too_old(platform.release()) or "this kernel cannot record"
         raise ProbeError(f"{what} ({reasons})")
 
-    def _load(self, mode: AttachMode) -> Object:
-        loaded = Object(self.libbpf, OBJECT_PATH)
+    def _load_by(self, loader: Loader) -> tuple[AttachMode, KernelSide]:
+        self.refused.clear()
+        for mode in [self.options.mode] if self.options.mode else list(AttachMode):
+            try:
+                return mode, self._load(loader, mode)
+            except ProbeError as error:
+                self.refused[mode] = str(error)
+        raise ProbeError("; ".join(f"{mode.value}: {why}" for mode, why in self.refused.items()))
+
+    def _load(self, loader: Loader, mode: AttachMode) -> KernelSide:
+        loaded = loader.load(
+            programs.wanted(mode, empty=self.options.empty),
+            {
+                "events": self.options.events_ring,
+                "stacks": self.options.stacks_ring,
+                "scratches": _possible_cpus() * _SCRATCH_PER_CPU,
+            },
+        )
         try:
-            wanted = (_EMPTY_PROGRAMS if self.options.empty else _PROGRAMS)[mode]
-            for name in _ALL_PROGRAMS:
-                if name in wanted:
-                    loaded.program(name).as_uprobe(ATTACH_TYPES[mode])
-                else:
-                    loaded.program(name).skip()
-            loaded.resize("events", self.options.events_ring)
-            loaded.resize("stacks", self.options.stacks_ring)
-            loaded.resize("scratches", _possible_cpus() * _SCRATCH_PER_CPU)
-            loaded.load()
-            self._try(loaded, mode, wanted)
+            self._try(loaded, mode)
         except BaseException:
             loaded.close()
             raise
         return loaded
 
-    def _try(self, loaded: Object, mode: AttachMode, wanted: Sequence[str]) -> None:
+    def _try(self, loaded: KernelSide, mode: AttachMode) -> None:
         """Kernels load what they cannot attach: try it on a file that nobody runs."""
-        probe = Target(offset=0, cookie=0, needs_return=mode is not AttachMode.SINGLE)
+        probe = Target(offset=0, cookie=0, needs_return=mode in _RETURNS_TRIED)
         try:
-            fds = [loaded.program(name).fd for name in wanted]
-            attach(mode, fds, str(OBJECT_PATH), [probe]).close()
+            with contextlib.closing(self._attacher(loaded, mode)) as attacher:
+                attacher.attach(str(Path(__file__)), [probe]).close()
         except OSError as error:
             raise ProbeError(f"attaching fails with {error_name(error)}") from None
 
+    def _attacher(self, loaded: KernelSide, mode: AttachMode) -> Attacher:
+        names = programs.of_calls(mode, empty=self.options.empty)
+        fds = [loaded.program(name) for name in names]
+        if mode is not AttachMode.WRAPPED:
+            return Attacher(mode, fds)
+        return Attacher(mode, wrappers=Wrappers(fds[0], fds[1], loaded.map("cookies").fd))
+
     def _set_up(self) -> None:
-        self._stack.callback(self._object.close)
-        btf = Btf(self._object.btf())
-        self._btf = btf
+        self._stack.callback(self._kernel.close)
+        btf = self._kernel.btf
         self.settings_layout = btf.layout("settings")
         self.python_layout = btf.layout("python_target")
         self.counter_names = sorted(
@@ -121,9 +138,8 @@ class Probes:
         self._settings = self._map("settings")
         self._processes = self._map("processes")
         self._python = self._map("python_targets")
-        fd, key, _, _ = self._object.map_sizes("counters")
-        self._cpus = _possible_cpus()
-        self._counters = BpfMap(fd, key, 8 * self._cpus)
+        counters = self._kernel.map("counters")
+        self._counters = BpfMap(counters.fd, counters.key_size, 8 * _possible_cpus())
         self._apply_settings()
         self.events = self._ring("events")
         self.stacks = self._ring("stacks")
@@ -131,31 +147,31 @@ class Probes:
         self._stack.callback(self._poll.close)
         for ring in (self.events, self.stacks):
             self._poll.register(ring.fd, select.EPOLLIN | select.EPOLLET)
-        programs = (_EMPTY_PROGRAMS if self.options.empty else _PROGRAMS)[self.mode]
-        self._program_fds = [self._object.program(name).fd for name in programs]
+        self._attached = self._attacher(self._kernel, self.mode)
+        self._stack.callback(self._attached.close)
         self.lifecycle_error: str | None = None
         """Why forks, execs and exits are not told by the kernel; None when they are."""
-        for name in _LIFECYCLE:
+        for name, tracepoint in programs.LIFECYCLE.items():
             try:
-                link = syscalls.raw_tracepoint(self._object.program(name).fd)
+                link = syscalls.raw_tracepoint(self._kernel.program(name), tracepoint)
             except OSError as error:
                 self.lifecycle_error = f"{name}: {error_name(error)}"
             else:
                 self._stack.callback(link.close)
 
     def _map(self, name: str) -> BpfMap:
-        fd, key, value, _ = self._object.map_sizes(name)
-        return BpfMap(fd, key, value)
+        found = self._kernel.map(name)
+        return BpfMap(found.fd, found.key_size, found.value_size)
 
     def _ring(self, name: str) -> RingBuffer:
-        fd, _, _, size = self._object.map_sizes(name)
-        ring = RingBuffer(fd, size)
+        found = self._kernel.map(name)
+        ring = RingBuffer(found.fd, found.max_entries)
         self._stack.callback(ring.close)
         return ring
 
     def layout(self, name: str) -> Layout:
         """The layout of a structure of bpf/events.h."""
-        return self._btf.layout(name)
+        return self._kernel.btf.layout(name)
 
     def pause(self) -> None:
         """Make the programs do nothing from now on, as long as they stay attached."""
@@ -176,7 +192,10 @@ class Probes:
     def attach(self, path: str, targets: Sequence[Target]) -> Closable:
         """Probe file offsets of a file. Raises OSError with the kernel's reason; then nothing
         stays attached."""
-        return attach(self.mode, self._program_fds, path, targets)
+        try:
+            return self._attached.attach(path, targets)
+        except ProbeError as error:  # of a program for a single place
+            raise OSError(errno.EINVAL, str(error)) from None
 
     def set_process(self, pid: int, on: bool) -> None:
         """Switch the recording of a process. ProbeError when the kernel's table is full."""

@@ -31,6 +31,8 @@ _BPF_PERF_EVENT = 41
 _UPROBE_MULTI_RETURN = 1
 
 _PERF_FLAG_FD_CLOEXEC = 8
+_PERF_ENABLE = 0x2400
+_PERF_SET_BPF = 0x40042408
 _PERF_ATTR_SIZE = 136
 _ATTR_SIZE = 128
 _UPROBE_PMU = Path("/sys/bus/event_source/devices/uprobe")
@@ -45,7 +47,7 @@ def _number(name: str) -> int:
         raise ProbeError(f"no {name} system call known for {platform.machine()}") from None
 
 
-def _bpf(command: int, attr: bytes) -> int:
+def bpf(command: int, attr: bytes) -> int:
     """One bpf(2) call. Raises OSError with the kernel's error."""
     buffer = ctypes.create_string_buffer(attr.ljust(_ATTR_SIZE, b"\0"), _ATTR_SIZE)
     result = _libc.syscall(_number("bpf"), command, buffer, _ATTR_SIZE)
@@ -102,30 +104,35 @@ def uprobe_multi_link(
         _UPROBE_MULTI_RETURN if returns else 0,
         0,
     )
-    return Descriptor(_bpf(_LINK_CREATE, attr))
+    return Descriptor(bpf(_LINK_CREATE, attr))
 
 
-def raw_tracepoint(program_fd: int) -> Descriptor:
-    """Attach a BTF-typed tracepoint program; its tracepoint was named when it was loaded."""
-    return Descriptor(_bpf(_RAW_TRACEPOINT_OPEN, struct.pack("<QI", 0, program_fd)))
+def raw_tracepoint(program_fd: int, tracepoint: str) -> Descriptor:
+    """Attach a program to a tracepoint, such as ``sched_process_exit``."""
+    name = ctypes.create_string_buffer(tracepoint.encode())
+    return Descriptor(
+        bpf(_RAW_TRACEPOINT_OPEN, struct.pack("<QI", ctypes.addressof(name), program_fd))
+    )
 
 
-class _PerfLink(Descriptor):
-    """A link and the perf event it hangs on."""
-
-    def __init__(self, link_fd: int, event: Descriptor) -> None:
-        super().__init__(link_fd)
-        self._event = event
-
-    def close(self) -> None:
-        super().close()
-        self._event.close()
+def perf_link(program_fd: int, event: Descriptor, cookie: int) -> Descriptor:
+    """Run a program with a cookie at each hit of a perf event (kernel 5.15)."""
+    return Descriptor(
+        bpf(_LINK_CREATE, struct.pack("<IIIIQ", program_fd, event.fd, _BPF_PERF_EVENT, 0, cookie))
+    )
 
 
-def uprobe_perf_link(
-    program_fd: int, path: str, offset: int, cookie: int, *, returns: bool = False
-) -> Descriptor:
-    """Attach a program to one file offset by a perf event (cookies: kernel 5.15)."""
+def perf_set_program(program_fd: int, event: Descriptor) -> None:
+    """Run a program at each hit of a perf event, as long as that is open."""
+    for request, argument in ((_PERF_SET_BPF, program_fd), (_PERF_ENABLE, 0)):
+        if _libc.ioctl(event.fd, ctypes.c_ulong(request), ctypes.c_ulong(argument)) < 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+
+
+def uprobe_event(path: str, offset: int, *, returns: bool = False) -> Descriptor:
+    """A perf event for one offset of a file: hit by every process that comes there, or returns
+    from the function that begins there."""
     try:
         pmu = int((_UPROBE_PMU / "type").read_text())
         retprobe = (_UPROBE_PMU / "format/retprobe").read_text()
@@ -144,14 +151,7 @@ def uprobe_perf_link(
     if fd < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
-    event = Descriptor(int(fd))
-    attr_link = struct.pack("<IIIIQ", program_fd, event.fd, _BPF_PERF_EVENT, 0, cookie)
-    try:
-        link = _bpf(_LINK_CREATE, attr_link)
-    except OSError:
-        event.close()
-        raise
-    return _PerfLink(link, event)
+    return Descriptor(int(fd))
 
 
 class BpfMap:
@@ -170,7 +170,7 @@ class BpfMap:
         """The value of a key, or None."""
         self._key.raw = key
         try:
-            _bpf(_MAP_LOOKUP, self._attr)
+            bpf(_MAP_LOOKUP, self._attr)
         except OSError as error:
             if error.errno == errno.ENOENT:
                 return None
@@ -181,13 +181,13 @@ class BpfMap:
         """Set the value of a key. OSError E2BIG when the map is full."""
         self._key.raw = key
         self._value.raw = value
-        _bpf(_MAP_UPDATE, self._attr)
+        bpf(_MAP_UPDATE, self._attr)
 
     def drop(self, key: bytes) -> bool:
         """Remove a key; whether it was there."""
         self._key.raw = key
         try:
-            _bpf(_MAP_DELETE, self._attr_of_key)
+            bpf(_MAP_DELETE, self._attr_of_key)
         except OSError as error:
             if error.errno == errno.ENOENT:
                 return False

@@ -7,14 +7,17 @@ from pathlib import Path
 import pytest
 
 from gpumemprof.probe.attach import AttachMode
+from gpumemprof.probe.kernel_side import LoaderChoice
+from tests.integration.loaders import LOADERS
 from tests.integration.recording import record, samples, total
 
 MIB = 1 << 20
 
 
 @pytest.mark.parametrize("mode", list(AttachMode), ids=lambda mode: mode.value)
+@LOADERS
 def test_each_way_to_attach_counts_what_the_program_counts(
-    tmp_path: Path, mode: AttachMode
+    tmp_path: Path, mode: AttachMode, loader: LoaderChoice
 ) -> None:
     found = record(
         tmp_path,
@@ -27,6 +30,7 @@ def test_each_way_to_attach_counts_what_the_program_counts(
         "--pattern",
         "window",
         mode=mode,
+        loader=loader,
     )  # fmt: skip
     device = samples(found.profile, kinds={"device"})
     truth = found.device["device"]
@@ -53,11 +57,11 @@ def test_a_call_that_calls_another_hooked_call_is_counted_once(tmp_path: Path) -
     assert {dict(sample.labels)["call"] for sample in found.profile.samples} == {"cudaMalloc"}
 
 
-@pytest.mark.parametrize("mode", list(AttachMode), ids=lambda mode: mode.value)
+@LOADERS
 def test_every_kind_of_driver_memory_is_counted_as_its_kind(
-    tmp_path: Path, mode: AttachMode
+    tmp_path: Path, loader: LoaderChoice
 ) -> None:
-    found = record(tmp_path, program="driver_only", mode=mode)
+    found = record(tmp_path, program="driver_only", loader=loader)
     for kind in ("device", "managed", "array", "pinned_host"):
         of_kind = samples(found.profile, kinds={kind})
         truth = found.device[kind]

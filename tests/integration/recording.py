@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpumemprof.probe.attach import AttachMode
+from gpumemprof.probe.kernel_side import LoaderChoice
 from gpumemprof.probe.loader import Options
 from gpumemprof.process.launch import Command
 from gpumemprof.profile.merge import GPU_KINDS, label
@@ -26,9 +27,15 @@ PATIENCE = 30.0
 """Seconds after which something that should have happened never will."""
 
 
-def options(mode: AttachMode | None = None, *, record_all: bool = False) -> RecorderOptions:
+def options(
+    mode: AttachMode | None = None,
+    *,
+    record_all: bool = False,
+    loader: LoaderChoice = LoaderChoice.AUTO,
+) -> RecorderOptions:
     """Options for programs on the stand-in libraries."""
-    return RecorderOptions(probe=Options(mode=mode, record_all=record_all), library_path=str(FAKES))
+    probe = Options(mode=mode, record_all=record_all, loader=loader)
+    return RecorderOptions(probe=probe, library_path=str(FAKES))
 
 
 @contextmanager
@@ -84,6 +91,7 @@ def record(
     *arguments: str,
     program: str = "driver_loop",
     mode: AttachMode | None = None,
+    loader: LoaderChoice = LoaderChoice.AUTO,
     settings: Mapping[str, str] | None = None,
 ) -> Recorded:
     """Run a program to its end under a recorder; the profile is of the moment before its exit.
@@ -94,7 +102,7 @@ def record(
     out = tmp_path / "out"
     with (
         environment(GPUMEMPROF_FAKE_STATS=str(stats), **(settings or {})),
-        Recorder(options(mode)) as recorder,
+        Recorder(options(mode, loader=loader)) as recorder,
         out.open("wb") as stdout,
     ):
         with standard_output(stdout.fileno()):
