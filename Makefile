@@ -14,9 +14,13 @@ help: ## Show the targets
 # --- set-up ---
 
 SETUP := .venv/.setup
+SETUP_TESTS := .venv/.setup-tests
 
 $(SETUP): pyproject.toml scripts/setup.sh
 	scripts/setup.sh
+
+$(SETUP_TESTS): pyproject.toml scripts/setup.sh
+	scripts/setup.sh tests
 
 setup: $(SETUP) ## Install what is missing (Debian, Ubuntu) and create .venv
 
@@ -40,7 +44,7 @@ fakes: $(FAKE_FILES) $(NATIVE_FILES) ## Build the stand-in CUDA libraries and pr
 demo: build $(FAKES)/libcuda.so.1 $(FAKES)/libcudart.so.12 ## Profile a small LLM server (root)
 	LD_LIBRARY_PATH=$(CURDIR)/$(FAKES) $(PYTHON) -m gpumemprof demo
 
-pictures: build $(FAKES)/libcuda.so.1 $(FAKES)/libcudart.so.12 ## Make README's pictures from the demo (root, chromium)
+pictures: $(SETUP_TESTS) build $(FAKES)/libcuda.so.1 $(FAKES)/libcudart.so.12 ## Make README's pictures from the demo (root, chromium)
 	LD_LIBRARY_PATH=$(CURDIR)/$(FAKES) $(PYTHON) scripts/pictures.py
 
 # --- checks ---
@@ -51,33 +55,33 @@ test: lint build fakes ## Lint, unit tests, the report in a browser, and as root
 	@$(if $(ROOT),,echo "not root: the integration tests are left out")
 	$(PYTHON) -m pytest tests/unit tests/chart tests/browser $(if $(ROOT),tests/integration) $(MORE_TESTS)
 
-test-unit: build fakes ## Unit tests only (no root, seconds)
+test-unit: $(SETUP_TESTS) build fakes ## Unit tests only (no root, seconds)
 	$(PYTHON) -m pytest tests/unit
 
-test-browser: $(SETUP) ## The HTML report in a real browser (chromium; pictures in build/screenshots)
+test-browser: $(SETUP_TESTS) ## The HTML report in a real browser (chromium; pictures in build/screenshots)
 	$(PYTHON) -m pytest tests/browser
 
-test-integration: build fakes ## Tests with real eBPF (root)
+test-integration: $(SETUP_TESTS) build fakes ## Tests with real eBPF (root)
 	$(PYTHON) -m pytest tests/integration
 
-test-kernels: build fakes ## Record under Debian's kernels in virtual machines (KERNELS="6.1 6.12")
+test-kernels: $(SETUP_TESTS) build fakes ## Record under Debian's kernels in virtual machines (KERNELS="6.1 6.12")
 	$(PYTHON) -m tests.kernels $(or $(KERNELS),-o docs/kernels.md)
 
-test-cluster: build fakes ## The agent on a real Kubernetes (root, Go; a long time at first)
+test-cluster: $(SETUP_TESTS) build fakes ## The agent on a real Kubernetes (root, Go; a long time at first)
 	tests/cluster/kit/prepare.sh
 	$(PYTHON) -m pytest tests/cluster
 
-lint: $(SETUP) ## ruff, mypy, layers
+lint: $(SETUP_TESTS) ## ruff, mypy, layers
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-cache
 
-format: $(SETUP) ## Format the Python sources
+format: $(SETUP_TESTS) ## Format the Python sources
 	.venv/bin/ruff check --fix
 	.venv/bin/ruff format
 
-bench: build fakes ## Measure what profiling costs (root)
+bench: $(SETUP_TESTS) build fakes ## Measure what profiling costs (root)
 	LD_LIBRARY_PATH=$(CURDIR)/$(FAKES) $(PYTHON) -m tests.bench
 
 # --- for a cluster ---
@@ -88,10 +92,10 @@ BUILDER ?= $(shell command -v docker || echo podman)
 image: ## Build the agent's image (IMAGE=registry/gpumemprof:tag, BCC=1)
 	$(BUILDER) build --build-arg VERSION=$(lastword $(subst :, ,$(IMAGE))) $(if $(BCC),--build-arg BCC=$(BCC)) -t $(IMAGE) .
 
-manifests: $(SETUP) ## Render deploy/manifests from the chart
+manifests: $(SETUP_TESTS) ## Render deploy/manifests from the chart
 	$(PYTHON) -m tests.chart.manifests
 
-gpu-bundle: build ## build/gpu-bundle: gpumemprof for a machine with a GPU and no network
+gpu-bundle: $(SETUP_TESTS) build ## build/gpu-bundle: gpumemprof for a machine with a GPU and no network
 	scripts/gpu_bundle.sh
 
 clean: ## Remove what was built, keep .venv
