@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpumemprof.errors import ProcessGone, RemoteDataError
+from gpumemprof.errors import ProbeError, ProcessGone, RemoteDataError
 from gpumemprof.ledger.decode import NO_STACK, Decoder
 from gpumemprof.ledger.events import UNKNOWN_DEVICE, ProcessEnded
 from gpumemprof.ledger.history import StackHistory
@@ -123,7 +123,13 @@ class Recorder:
         """Record a process from now on. Raises ProcessGone, RemoteDataError or ProbeError."""
         self._end_stale(pid, procfs.read_stat(pid).start_ns)
         process = self.processes.add(pid)
-        self.switch_on(process)
+        try:
+            self.switch_on(process)
+        except ProbeError:
+            self.processes.end(process, "not recorded")
+            self.stacks.forget(process.id)
+            self.forget(process)
+            raise
         self.on_new(process)
         return process
 
@@ -140,15 +146,19 @@ class Recorder:
 
     def switch_off(self, process: Process) -> None:
         """Record a process no longer, and keep nothing of what was recorded of it. It stays known,
-        so that it can be switched on again. Raises ProbeError when the kernel's table is full."""
+        so that it can be switched on again. Raises ProbeError when the kernel's table is full: it
+        then goes on to tell, and what it tells is ignored."""
         pid = process.id.pid
         process.recorded = False
-        if process.ended is None:
-            self.probes.set_process(pid, on=False)
-            self.probes.set_python(pid, None)
-            self._inbox.discard(pid)
-            self._ended(process.id, time.monotonic_ns(), "off")
-        self._drop(process.id)
+        try:
+            if process.ended is None:
+                self.probes.set_process(pid, on=False)
+        finally:
+            if process.ended is None:
+                self.probes.set_python(pid, None)
+                self._inbox.discard(pid)
+                self._ended(process.id, time.monotonic_ns(), "off")
+            self._drop(process.id)
 
     def forget(self, process: Process) -> None:
         """Keep nothing of a process that has ended."""
@@ -193,9 +203,11 @@ class Recorder:
         self.probes.wait(0 if len(self._inbox) else seconds, idle=idle)
         self.drain(TURN_SECONDS)
         self._quiet_turns = self._quiet_turns + 1 if self._inbox.records == before else 0
-        for process in self.processes.gone():
-            # Its last calls may have arrived between the drain and the look at the pidfds.
+        gone = self.processes.gone()
+        if gone:
+            # Their last calls may have arrived between the drain and the look at the pidfds.
             self.drain()
+        for process in gone:
             if process.ended is None:
                 self._end(process, time.monotonic_ns(), "exit")
                 # The kernel forgets a process when it tells its end; this it did not tell.
@@ -285,7 +297,7 @@ class Recorder:
         if parent is not None:
             target = self.stacks.forked(parent.id, child.id)
             if target is not None:
-                self.probes.set_python(pid, target)
+                self._scanner.tell_python(pid, target)
         self._scanner.scan(child)
         self.on_new(child)
 
@@ -339,9 +351,11 @@ class Recorder:
         """Every counter of what was lost, cut or not resolved, by name."""
         counters = self.probes.counters()
         told = ("events", "stacks")
+        stacks = self.stacks.counters()
+        stacks["python_unsupported"] += self._scanner.python_not_told
         return {
             **{name: n for name, n in counters.items() if name not in told},
-            **self.stacks.counters(),
+            **stacks,
             "calls_unreadable": self._decoder.unreadable,
             "stacks_missing": self._stacks_missing,
             "processes_forgotten": self.processes.forgotten,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from gpumemprof.errors import ProcessGone, RemoteDataError
 from gpumemprof.probe.attach import AttachMode
@@ -31,6 +31,8 @@ class Scanner:
 
     def __init__(self, probes: Probes, libraries: LibraryProber, stacks: StackResolver) -> None:
         self._probes, self._libraries, self._stacks = probes, libraries, stacks
+        self.python_not_told = 0
+        """Interpreters for which the kernel had no room: their frames are not captured."""
 
     def probe_installed(self, options: RecorderOptions) -> None:
         """Probe the machine's libraries before any process maps them."""
@@ -55,7 +57,15 @@ class Scanner:
             process.linker_tells = self._libraries.probes_linker(maps)
             target = self._stacks.find_interpreter(process.id, maps)
             if target is not None:
-                self._probes.set_python(pid, target)
+                self.tell_python(pid, target)
+
+    def tell_python(self, pid: int, target: Mapping[str, int]) -> None:
+        """Tell the kernel where an interpreter keeps its frames, if it has room for one more."""
+        try:
+            self._probes.set_python(pid, target)
+        except OSError as error:
+            self.python_not_told += 1
+            log.warning("process %d: its Python frames are not captured: %s", pid, error.strerror)
 
     def rescan(self, running: Iterable[Process]) -> None:
         """Look again at those whose mappings may have changed, each in its pace."""

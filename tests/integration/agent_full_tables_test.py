@@ -1,0 +1,86 @@
+"""A pod may start more processes than the kernel's tables have room for: the agent goes on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from gpumemprof.errors import ProbeError
+from gpumemprof.probe.syscalls import BpfMap
+from gpumemprof.recorder import Recorder
+from tests.integration.record_processes_test import LEAK, in_use, start
+from tests.integration.recording import environment, options, until
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+MIB = 1 << 20
+NO_PID = 1 << 23
+"""Beyond what the kernel gives (PID_MAX_LIMIT)."""
+
+
+def fill(table: BpfMap, value: bytes) -> None:
+    for number in range(1 << 16):
+        try:
+            table.put((NO_PID + number).to_bytes(4, "little"), value)
+        except OSError:
+            return
+    raise AssertionError("it has no end")
+
+
+@contextmanager
+def python() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", "print(1, flush=True); input()"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_one_interpreter_too_many_is_counted() -> None:
+    with Recorder(options()) as recorder, python() as process:
+        fill(recorder.probes._python, bytes(recorder.probes.python_layout.size))
+
+        recorder.add(process.pid)
+
+        assert recorder.completeness()["python_unsupported"] == 1
+
+
+def test_a_process_that_cannot_be_recorded_leaves_nothing_behind() -> None:
+    with Recorder(options()) as recorder, python() as process:
+        fill(recorder.probes._processes, (1).to_bytes(4, "little"))
+
+        for _ in range(2):
+            with pytest.raises(ProbeError):
+                recorder.add(process.pid)
+
+        assert not list(recorder.processes.all)
+        assert not recorder.stacks._holdings
+
+
+def test_nothing_is_kept_of_a_process_that_cannot_be_switched_off_in_the_kernel() -> None:
+    with environment(), Recorder(options(record_all=True)) as recorder:
+        running = start(*LEAK, "--hold", "30")
+        try:
+            until(lambda: in_use(recorder, running.pid) == 6 * MIB, recorder.step)
+            [process] = [p for p in recorder.processes.running if p.id.pid == running.pid]
+            recorder.probes.forget_process(running.pid)
+            fill(recorder.probes._processes, (1).to_bytes(4, "little"))
+
+            with pytest.raises(ProbeError):
+                recorder.switch_off(process)
+
+            snapshot = recorder.ledger.snapshot([process.id])
+            assert not snapshot.processes and not snapshot.aggregates
+            assert process.id not in recorder.stacks._holdings
+        finally:
+            running.kill()
+            running.communicate()
