@@ -65,11 +65,13 @@ def pool(profile: Profile, pid: int, device: int | None = None) -> Any:
 
 
 def complete(run: Run, a: Agent) -> None:
-    """Nothing was lost; what could not be resolved is told."""
+    """Nothing was lost; what could not be resolved is told. All programs of the machine count: one
+    without a GPU is likely to run other tests."""
     lost = a.lost()
+    judge = run.report if run.stand_ins else run.equal
     for cause in LOST:
         if cause in lost:
-            run.equal(f"lost: {cause}", lost[cause], 0)
+            judge(f"lost: {cause}", lost[cause], 0)
     others = {cause: count for cause, count in lost.items() if cause not in LOST}
     run.report("other causes of losses", json.dumps(others) if others else "none")
     page = a.json("/api/agent")
