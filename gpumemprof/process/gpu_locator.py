@@ -8,9 +8,10 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from gpumemprof.errors import GpumemprofError, RemoteDataError
-from gpumemprof.process.gpu import Gpu, Nvml
+from gpumemprof.process.gpu import Gpu
 from gpumemprof.process.identity import ProcessId
 from gpumemprof.process.mapped_file import PROC, open_directory_in_root
 from gpumemprof.process.mounts import inspect
@@ -25,12 +26,24 @@ _NVIDIA_MAJOR = 195
 """Of ``/dev/nvidiaN`` (Linux, Documentation/admin-guide/devices.txt)."""
 
 
+class Driver(Protocol):
+    """What is asked of NVML."""
+
+    def gpus(self) -> list[Gpu]:
+        """All GPUs of the machine."""
+        ...
+
+    def process_gpus(self) -> dict[int, frozenset[int]]:
+        """Pid → indices of the GPUs on which it has a context."""
+        ...
+
+
 class GpuLocator:
     """Remembers of each process what was found, until ``forget``."""
 
     def __init__(
         self,
-        nvml: Nvml,
+        nvml: Driver,
         *,
         trust: Trust = OWN,
         proc: Path = PROC,

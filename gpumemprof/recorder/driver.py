@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from gpumemprof.ledger.model import LedgerSnapshot
 from gpumemprof.process.gpu import Nvml
 from gpumemprof.process.gpu_locator import GpuLocator
 from gpumemprof.process.identity import ProcessId
+from gpumemprof.process.patience import Patience
 from gpumemprof.process.trust import Trust
+from gpumemprof.recorder.patient_nvml import PatientNvml
 
 FRESH_SECONDS = 1.0
 """How long an answer of NVML is used: containers of one interval ask one after the other."""
@@ -18,8 +20,8 @@ FRESH_SECONDS = 1.0
 class DriverView:
     """NVML's view, as far as there is one."""
 
-    def __init__(self, trust: Trust) -> None:
-        self._nvml = Nvml()
+    def __init__(self, trust: Trust, connect: Callable[[], Nvml] = Nvml) -> None:
+        self._nvml = PatientNvml(connect, Patience(trust.patience))
         self._locator = GpuLocator(self._nvml, trust=trust)
         self._ordinals: dict[ProcessId, set[int]] = {}
         self._at_attach: dict[ProcessId, int] = {}
