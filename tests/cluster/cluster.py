@@ -37,8 +37,8 @@ def missing() -> str:
     """What is not there for a cluster; empty if all is. `make test-cluster` brings it."""
     if os.geteuid():
         return "root"
-    commands = "etcd containerd ctr runc iptables ip openssl nsenter bpftool".split()
-    needed = {name: shutil.which(name) for name in commands}
+    commands = ("etcd", "containerd", "ctr", "runc", "iptables", "ip", "openssl", "nsenter")
+    needed = {name: shutil.which(name) for name in (*commands, "bpftool")}
     for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet"):
         needed[str(BINARIES / name)] = shutil.which(BINARIES / name)
     for name in ("agent.tar", "workload.tar"):
