@@ -25,6 +25,11 @@ from gpumemprof.profile.model import Labels, Profile
 from gpumemprof.recorder import Recorder
 
 TURN_SECONDS = 0.05
+NAMING_SECONDS = 2.0
+"""How long the profiles of others wait for the names of one container's stacks, at most."""
+SHIFT_NS = 1_000_000
+"""Between two profiles of the same time, if the clock was set back: Pyroscope adds up those that
+have equal times, to the millisecond."""
 
 
 class Sink(Protocol):
@@ -71,8 +76,12 @@ class Publisher:
         self._last: dict[Owner, _Last] = {}
         self._lost: Mapping[str, int] = {}
         self._lost_now: dict[str, int] = {}
-        self._time_ns = boundary(clock(), interval_ns)
-        """Of the interval that is being told, or was told last."""
+        self._end_ns = self._latest_ns = self._time_ns = boundary(clock(), interval_ns)
+        """End of the interval that is being told, or was told last, by the clock; the latest end
+        that was ever told; the time that the profiles are given."""
+        self._set_back = 0
+        """Times the clock was set back."""
+        self._name_by: float | None = None
         self._waiting: deque[tuple[Owner, list[Process]]] = deque()
         self.counts: Counter[str] = Counter(
             profiles_made=0, intervals_missed=0, allocations_not_told=0
@@ -81,16 +90,43 @@ class Publisher:
     def turn(self) -> None:
         """Tell what is due, for a short while."""
         if not self._waiting:
-            now_ns = boundary(self._clock(), self._interval_ns)
-            if now_ns <= self._time_ns:  # the clock may have been set back: wait for it
+            if not self._next_interval():
                 return
-            missed = (now_ns - self._time_ns) // self._interval_ns - 1
-            self.counts["intervals_missed"] += missed
-            self._time_ns = now_ns
             self._begin()
         end = time.monotonic() + TURN_SECONDS
         while self._waiting and time.monotonic() < end:
-            self._publish(*self._waiting.popleft())
+            owner, processes = self._waiting[0]
+            if not self._are_named(processes, end):
+                return
+            self._waiting.popleft()
+            self._publish(owner, processes)
+
+    def _next_interval(self) -> bool:
+        """Whether another interval is over, by the wall clock, which may be set."""
+        end_ns = boundary(self._clock(), self._interval_ns)
+        intervals = (end_ns - self._end_ns) // self._interval_ns
+        if intervals in (0, -1):  # set back by less than an interval: wait for it
+            return False
+        if intervals > 0:
+            self.counts["intervals_missed"] += intervals - 1
+        else:
+            self._set_back += 1
+        self._end_ns = self._time_ns = end_ns
+        if end_ns <= self._latest_ns:
+            self._time_ns += self._set_back * SHIFT_NS
+        self._latest_ns = max(self._latest_ns, end_ns)
+        return True
+
+    def _are_named(self, processes: list[Process], end: float) -> bool:
+        """Look up names of stacks until ``end``: those of a large program may take seconds. Whether
+        it is time for the profile."""
+        now = time.monotonic()
+        self._name_by = self._name_by or now + NAMING_SECONDS
+        named = self._recorder.stacks.resolve_some([process.id for process in processes], end)
+        if not named and now < self._name_by:
+            return False
+        self._name_by = None
+        return True
 
     def flush(self, seconds: float = 5.0) -> bool:
         """The agent stops: tell what was allocated since the last interval. What is held is not
@@ -174,7 +210,8 @@ class Publisher:
 
     def _profile(self, owner: Owner, processes: list[Process], time_ns: int) -> Profile:
         ledger = self._recorder.ledger
-        version = tuple((p.id, p.ended, ledger.version(p.id)) for p in processes)
+        driver = self._recorder.driver_bytes(process.id for process in processes)
+        version = tuple((p.id, p.ended, ledger.version(p.id), driver.get(p.id)) for p in processes)
         last = self._last.get(owner)
         if last is not None and last.version == version and not self._lost_now:
             profile = last.quiet

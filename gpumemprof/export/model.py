@@ -28,10 +28,11 @@ class ContainerProfile:
     """What one container did in one interval, and holds at its end.
 
     ``time_ns``: wall clock of that end, a whole multiple of the interval; no two profiles of one
-    owner have the same. In ``profile``, alloc_* are of this interval only (every allocation is in
-    exactly one profile), inuse_* and peak_space are as of ``time_ns``, failures are those of this
-    interval, and samples have the labels pid, comm, call, kind, device and, where known, gpu (the
-    GPU's index on the node, as NVML and DCGM count) and gpu_uuid.
+    owner have the same, so after the clock was set back it is some milliseconds more. In
+    ``profile``, alloc_* are of this interval only (every allocation is in exactly one profile),
+    inuse_* and peak_space are as of ``time_ns``, failures are those of this interval, and samples
+    have the labels pid, comm, call, kind, device and, where known, gpu (the GPU's index on the
+    node, as NVML and DCGM count) and gpu_uuid.
 
     ``snapshot``: whether it tells what is held. False for what is sent when the agent stops: only
     what was allocated since the last interval; inuse_* and peak_space are 0.

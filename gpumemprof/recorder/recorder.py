@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -423,6 +423,10 @@ class Recorder:
         """Index on the machine and UUID of the GPU that a process calls ``device``, both empty
         where it is not sure."""
         return self._driver.gpu_of(process, device)
+
+    def driver_bytes(self, processes: Iterable[ProcessId]) -> Mapping[ProcessId, int]:
+        """What the driver attributes to these processes, as far as it tells."""
+        return self._driver.bytes_of(processes)
 
     def held_before(self, snapshot: LedgerSnapshot) -> Mapping[ProcessId, int]:
         """Bytes that processes hold from before they were recorded, at most; as far as known."""

@@ -8,6 +8,7 @@ looked up only when frames are asked for, off the path of the events.
 from __future__ import annotations
 
 import logging
+import time
 from array import array
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
@@ -329,6 +330,18 @@ class StackResolver:
         for number in numbers:
             if number in self._raw:
                 self.resolve(number)
+
+    def resolve_some(self, processes: Iterable[ProcessId], until: float) -> bool:
+        """Resolve stacks of these processes up to a time (monotonic seconds), so that a profile of
+        them takes little more. Returns whether all are resolved."""
+        for process in processes:
+            holding = self._holdings.get(process)
+            for number in holding.ids if holding is not None else ():
+                if number in self._raw:
+                    if time.monotonic() > until:
+                        return False
+                    self.resolve(number)
+        return True
 
     def counters(self) -> dict[str, int]:
         """What could not be resolved, by name."""

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -27,7 +28,10 @@ from gpumemprof.kube.pod_json import SeenPod
 from gpumemprof.kube.pods import PodIndex
 from gpumemprof.kube.switch import Switch
 from gpumemprof.probe.loader import Options
+from gpumemprof.process.gpu import Nvml
+from gpumemprof.process.trust import OWN
 from gpumemprof.recorder import Recorder, RecorderOptions
+from gpumemprof.recorder.driver import DriverView
 from tests.integration.recording import FAKES, until
 
 MIB = 1 << 20
@@ -461,3 +465,51 @@ def test_a_container_beyond_the_bound_is_recorded_when_another_has_gone() -> Non
                 lambda: agent.states(left) == ["on"],
                 lambda: (agent.turn(), agent.interval()),
             )
+
+
+def test_a_clock_that_is_set_back_stops_nothing_and_repeats_no_time() -> None:
+    """Pyroscope adds up two profiles of one time, and Grafana shows twice the bytes."""
+    worker, hour = Container("ml"), 3600 * SECOND
+    with node() as agent:
+        agent.set(ml="on")
+        agent.knows(worker)
+        agent.now = 10 * hour
+        with running(worker, *WORK):
+            agent.look()
+            times = [each.time_ns for _ in range(3) for each in agent.interval()]
+            agent.now -= SECOND // 2
+            assert agent.interval() == [], "the end of this interval was told already"
+
+            for _ in range(2):
+                agent.now -= 4 * SECOND
+                times += [each.time_ns for _ in range(3) for each in agent.interval()]
+                assert agent.told(worker) == (0, 3 * MIB)
+
+            agent.now += hour
+            [late] = agent.interval()
+            assert late.time_ns == agent.now // SECOND * SECOND
+            assert len(times) == len(set(times)) == 9
+            assert agent.publisher.counts["intervals_missed"] >= 3599
+
+
+def test_memory_from_before_is_followed_though_the_process_does_nothing_else() -> None:
+    """A free of what was allocated before is of an unknown address; only the driver tells."""
+    worker = Container("ml")
+    held = {"bytes": 500 * MIB}
+
+    class Driver(Nvml):
+        def process_bytes(self) -> Counter[int]:
+            return Counter({process.pid: held["bytes"]})
+
+    with running(worker, *WORK) as process, node() as agent:
+        agent.recorder._driver = DriverView(OWN, Driver)
+        agent.set(ml="on")
+        agent.knows(worker)
+        agent.look()
+        agent.interval()
+        assert agent.told(worker) == (0, 500 * MIB)
+
+        held["bytes"] = 100 * MIB
+        agent.recorder._driver._asked = -1.0
+        agent.interval()
+        assert agent.told(worker) == (0, 100 * MIB)
