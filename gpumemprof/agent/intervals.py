@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from gpumemprof.export.model import ContainerProfile, Owner
-from gpumemprof.ledger.model import Aggregate, AggregateKey, Failure, LedgerSnapshot
+from gpumemprof.ledger.model import LET_GO_STACK, Aggregate, AggregateKey, Failure, LedgerSnapshot
 from gpumemprof.process.identity import ProcessId
 from gpumemprof.profile.merge import merge, prune
 from gpumemprof.profile.model import Profile, Values
@@ -55,6 +55,15 @@ class Told:
             if failure not in self._failures.get(failure.process, ()):
                 yield failure
         self._failures.update(stored)
+
+    def let_go(self, keys: Iterable[AggregateKey]) -> None:
+        """The ledger summed these under one stack."""
+        for key in keys:
+            told = self._allocated.get(key.process, {})
+            count, size = told.pop(key, (0, 0))
+            rest = key._replace(stack=LET_GO_STACK)
+            before = told.get(rest, (0, 0))
+            told[rest] = before[0] + count, before[1] + size
 
     def forget(self, process: ProcessId) -> None:
         """The process is no longer followed."""

@@ -84,7 +84,7 @@ class Publisher:
         self._name_by: float | None = None
         self._waiting: deque[tuple[Owner, list[Process]]] = deque()
         self.counts: Counter[str] = Counter(
-            profiles_made=0, intervals_missed=0, allocations_not_told=0
+            profiles_made=0, intervals_missed=0, allocations_not_told=0, stacks_let_go=0
         )
 
     def turn(self) -> None:
@@ -200,6 +200,10 @@ class Publisher:
         profile = self._profile(owner, processes, self._time_ns)
         if profile.samples or profile.failures:
             self._hand_on(ContainerProfile(owner, self._time_ns, self._interval_ns, profile))
+        for process in processes:
+            gone = self._recorder.make_room(process.id)
+            self._told.let_go(gone)
+            self.counts["stacks_let_go"] += len(gone)
         if ended:
             self._following.published(ended)
 

@@ -147,6 +147,19 @@ class Ledger:
         found = self._running.get(process) or self._ended.get(process)
         return () if found is None else found.version()
 
+    def let_go_idle(self, process: ProcessId) -> tuple[AggregateKey, ...]:
+        """Of a process that makes ever new stacks for months: let go of the aggregates of which
+        nothing is held, nor was at the peak, nor is told of in a failure. What they allocated is
+        summed under ``LET_GO_STACK``, by call, kind and device, so that all sums stay. Returns
+        which they were. O(aggregates of the process)."""
+        found = self._running.get(process)
+        return () if found is None else found.let_go_idle()
+
+    def stacks(self, process: ProcessId) -> set[int]:
+        """The stacks of a process that are in its aggregates and failures."""
+        found = self._running.get(process) or self._ended.get(process)
+        return set() if found is None else found.stacks()
+
     def forget(self, process: ProcessId) -> ForgottenProcess:
         """Drop what is known of a process that has ended, and return it, so that a recording of
         months keeps no more than it has yet to publish. Its counters stay in the ledger's.

@@ -19,6 +19,9 @@ A call of a free that fails is told twice, as it was counted: when entered, and 
 OVERFLOW_STACK = -1
 """Stands for every stack that came after ``Limits.aggregates`` was reached."""
 
+LET_GO_STACK = -2
+"""Stands for stacks that were let go of since nothing of them is held (``Ledger.let_go_idle``)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -86,7 +89,7 @@ class Count(enum.Enum):
 
 class AggregateKey(NamedTuple):
     """What allocations are summed by. ``stack``: as told in the events, or ``OVERFLOW_STACK``
-    (then ``device`` is ``UNKNOWN_DEVICE``)."""
+    (then ``device`` is ``UNKNOWN_DEVICE``), or ``LET_GO_STACK``."""
 
     process: ProcessId
     stack: int

@@ -164,6 +164,16 @@ class Holding:
             self.at_peak = self.inuse_bytes
             self.generation = self.mark.generation
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is held, nor was at the peak."""
+        return not self.inuse_count and not self.aggregate().peak_bytes
+
+    def absorb(self, other: Holding) -> None:
+        """Take over the sums of one that holds nothing and will not be used again."""
+        self.alloc_count += other.alloc_count
+        self.alloc_bytes += other.alloc_bytes
+
     def aggregate(self) -> Aggregate:
         """The sums now."""
         unchanged = self.generation != self.mark.generation

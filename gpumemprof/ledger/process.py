@@ -11,6 +11,7 @@ from gpumemprof.ledger.events import UNKNOWN_DEVICE, AddressSpace, MemoryKind
 from gpumemprof.ledger.failures import FailureLog
 from gpumemprof.ledger.in_flight import Drop, FreesInFlight, Unmap
 from gpumemprof.ledger.model import (
+    LET_GO_STACK,
     OVERFLOW_STACK,
     Aggregate,
     AggregateKey,
@@ -288,6 +289,43 @@ class ProcessLedger:
             failures_by_error=MappingProxyType(dict(self._failures.by_error)),
         )
 
+    # For months
+
+    def let_go_idle(self) -> tuple[AggregateKey, ...]:
+        """Sum the aggregates that hold nothing under ``LET_GO_STACK``. O(aggregates)."""
+        needed = self._may_hold_again()
+        told = {key for failure in self.failures() for key, _ in failure.live}
+        gone = [
+            holding
+            for holding in self._holdings.values()
+            if holding.key.stack >= 0
+            and holding.idle
+            and holding not in needed
+            and holding.key not in told
+        ]
+        for holding in gone:
+            key = holding.key
+            del self._holdings[key.stack, key.call, key.kind, key.device]
+            self._at(holding.mark, LET_GO_STACK, key.call, key.kind, key.device).absorb(holding)
+        for mark in (self._gpu, self._pinned):
+            mark.holdings = [each for each in self._holdings.values() if each.mark is mark]
+        return tuple(holding.key for holding in gone)
+
+    def _may_hold_again(self) -> set[Holding]:
+        """Those of which memory was freed by calls that may still fail."""
+        dropped = [named for table in (self._device, self._host, self._arrays)
+                   for named in table.dropped.values()]  # fmt: skip
+        found = {named.holding for named in dropped if isinstance(named, Allocation)}
+        virtual = self._virtual
+        for owner in (*virtual.handles.dropped.values(), *virtual.unmapped):
+            if owner.physical.holding is not None:
+                found.add(owner.physical.holding)
+        return found
+
+    def stacks(self) -> set[int]:
+        """The stacks that are in what it tells."""
+        return {key[0] for key in self._holdings} | {failure.stack for failure in self.failures()}
+
     # Where things are
 
     def _space(self, space: AddressSpace) -> NameTable[Named]:
@@ -306,6 +344,13 @@ class ProcessLedger:
             holding = self._holdings.get(key)
             if holding is not None:
                 return holding
-        mark = self._gpu if event.kind.on_gpu else self._pinned
-        holding = self._holdings[key] = Holding(AggregateKey(self._process, *key), mark)
+        return self._at(self._gpu if event.kind.on_gpu else self._pinned, *key)
+
+    def _at(
+        self, mark: HighWaterMark, stack: int, call: str, kind: MemoryKind, device: int
+    ) -> Holding:
+        key = stack, call, kind, device
+        holding = self._holdings.get(key)
+        if holding is None:
+            holding = self._holdings[key] = Holding(AggregateKey(self._process, *key), mark)
         return holding

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
 
@@ -33,6 +34,10 @@ class RangeMap(Generic[T]):
     def __len__(self) -> int:
         """How many ranges there are."""
         return len(self._starts)
+
+    def __iter__(self) -> Iterator[T]:
+        """All ranges, in no order."""
+        return iter(self._by_start.values())
 
     def add(self, item: T) -> None:
         """Add a range; none that overlaps it may be present (``take_overlapping`` first)."""

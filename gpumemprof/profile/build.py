@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from gpumemprof.ledger.events import UNKNOWN_DEVICE
 from gpumemprof.ledger.model import (
+    LET_GO_STACK,
     OVERFLOW_STACK,
     Aggregate,
     AggregateKey,
@@ -31,7 +32,10 @@ from gpumemprof.profile.model import (
 )
 from gpumemprof.stack.frames import Frame, Stack
 
-_OVERFLOW: Stack = (Frame.note("stacks beyond the limit"),)
+_NOTES: Mapping[int, Stack] = {
+    OVERFLOW_STACK: (Frame.note("stacks beyond the limit"),),
+    LET_GO_STACK: (Frame.note("stacks of which nothing is held any more"),),
+}
 
 MAX_HISTORIES = 64
 
@@ -146,7 +150,7 @@ def _sample(
 ) -> Sample:
     key = aggregate.key
     return Sample(
-        stack=_OVERFLOW if key.stack == OVERFLOW_STACK else resolve(key.stack),
+        stack=_NOTES.get(key.stack) or resolve(key.stack),
         labels=_labels(known, key.process, key.call, key.kind.value, key.device, labels),
         values=Values(
             aggregate.alloc_count,

@@ -55,6 +55,7 @@ LOST: dict[str, str] = {
     "python_unreadable": "Python frames could not be read from the program's memory",
     # Counted by the agent (agent/, export/).
     "push_failed": "profiles could not be pushed",
+    "profiles_not_stored": "profiles were not stored: the disk is slower than they are made",
     "held_dropped": "processes were not recorded: too many waited for their pod to be known",
     "held_without_pod": "processes ended without their pod ever being known: they are not told",
     "owners_overflowed": "processes were not recorded: too many containers are told apart already",
@@ -74,6 +75,7 @@ NORMAL: dict[str, str] = {
     "failed_frees": "frees failed: their memory is still counted",
     "stacks_pruned": "small stacks were summed into one, to keep the profile small",
     "empty": "allocations were of 0 bytes",
+    "stacks_let_go": "stacks of which nothing is held were let go of, to make room for new ones",
     "profiles_made": "profiles of containers were made",
     "series_omitted": "processes, kinds or devices are not shown over time: there were too many",
     "frames_without_symbol": "native frames have no symbol: shown as module and address",

@@ -172,6 +172,16 @@ class Recorder:
         self.series.forget(process)
         self._driver.forget(process)
 
+    def make_room(self, process: ProcessId) -> tuple[AggregateKey, ...]:
+        """If a process has made many stacks, let go of those of which nothing is held; their sums
+        stay (``Ledger.let_go_idle``)."""
+        if not self.stacks.is_crowded(process):
+            return ()
+        gone = self.ledger.let_go_idle(process)
+        if gone:
+            self.stacks.keep_only(process, self.ledger.stacks(process))
+        return gone
+
     def tidy(self) -> None:
         """Let go of what is not used any more; to be called every minute or so by who records for
         long."""

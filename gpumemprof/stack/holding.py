@@ -60,6 +60,10 @@ class Holding:
         """Whether no further stack is kept."""
         return len(self.ids) >= self._most_stacks or self.names_full
 
+    def fuller_than(self, share: float) -> bool:
+        """Whether more than a share of its room is taken."""
+        return len(self.ids) > share * self._most_stacks or self._bytes > share * self._most_bytes
+
     @property
     def names_full(self) -> bool:
         """Whether no further names are kept."""

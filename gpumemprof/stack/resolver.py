@@ -39,6 +39,8 @@ from gpumemprof.stack.unwind import (
 log = logging.getLogger(__name__)
 
 _MAX_SEEN = 1 << 14
+CROWDED = 0.25
+"""Share of the room for stacks that may be taken before some are let go of."""
 _FULL = "too many different stacks"
 _THROTTLED = "stack not taken: those of the process take too long"
 
@@ -182,6 +184,14 @@ class StackResolver:
         tracked = self._tracked.get(process)
         if tracked is not None:
             tracked.known = {key: n for key, n in tracked.known.items() if n in used}
+
+    def is_crowded(self, process: ProcessId) -> bool:
+        """Whether it is time to let go of what is not needed of a process (``keep_only``)."""
+        holding = self._holdings.get(process)
+        if holding is None:
+            return False
+        all_crowded = self.held > CROWDED * self._trust.stacks
+        return holding.fuller_than(CROWDED / 8 if all_crowded else CROWDED)
 
     def _runs_of(self, number: int) -> Stack:
         return tuple(frame for run in self._raw[number].runs for frame in run)

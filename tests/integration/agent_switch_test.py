@@ -6,12 +6,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from gpumemprof.kube.pods import PodIndex
 from gpumemprof.kube.switch import Switch
 from gpumemprof.probe.loader import Options
 from gpumemprof.process.gpu import Nvml
-from gpumemprof.process.trust import OWN
+from gpumemprof.process.trust import OWN, Trust
 from gpumemprof.recorder import Recorder, RecorderOptions
 from gpumemprof.recorder.driver import DriverView
 from tests.integration.recording import FAKES, until
@@ -215,10 +216,13 @@ class Node:
 
 
 @contextmanager
-def node(bounds: Bounds | None = None) -> Iterator[Node]:
+def node(bounds: Bounds | None = None, trust: Trust = OWN) -> Iterator[Node]:
     accounts = Accounts(lambda _process, _device: ("", ""))
     options = RecorderOptions(
-        probe=Options(record_all=True), library_path=str(FAKES), on_change=accounts.changed
+        probe=Options(record_all=True),
+        library_path=str(FAKES),
+        on_change=accounts.changed,
+        trust=trust,
     )
     with Recorder(options) as recorder:
         yield Node(recorder, accounts, bounds or Bounds())
@@ -513,3 +517,47 @@ def test_memory_from_before_is_followed_though_the_process_does_nothing_else() -
         agent.recorder._driver._asked = -1.0
         agent.interval()
         assert agent.told(worker) == (0, 100 * MIB)
+
+
+EVER_NEW = """
+import ctypes
+cuda, pointer, number = ctypes.CDLL("libcudart.so.12"), ctypes.c_void_p(), 0
+print(flush=True)
+while input():
+    for number in range(number + 1, number + 31):
+        exec(f"def f{number}(): return cuda.cudaMalloc(ctypes.byref(pointer), 1 << 20)")
+        assert globals()[f"f{number}"]() == 0
+        assert cuda.cudaFree(pointer) == 0
+    print(number, flush=True)
+"""
+
+
+def test_a_program_that_makes_ever_new_stacks_is_told_for_months() -> None:
+    worker = Container("ml")
+    with node(trust=replace(OWN, stacks_per_process=40)) as agent, worker.group() as group:
+        agent.set(ml="on")
+        agent.knows(worker)
+        with subprocess.Popen(
+            ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh",
+             sys.executable, "-c", EVER_NEW],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "LD_LIBRARY_PATH": str(FAKES)},
+        ) as process:  # fmt: skip
+            assert process.stdin is not None and process.stdout is not None
+            process.stdout.readline()
+            agent.look()
+            for turn in range(1, 7):
+                process.stdin.write("go\n")
+                process.stdin.flush()
+                process.stdout.readline()
+                agent.turn()
+                agent.recorder.drain()
+                [made] = agent.interval()
+                names = {frame.name for sample in made.profile.samples for frame in sample.stack}
+                assert agent.told(worker) == (30 * MIB, 0)
+                assert {f"f{turn * 30 - n}" for n in range(30)} <= names
+            assert agent.recorder.stacks.counters()["stacks_full"] == 0
+            assert agent.publisher.counts["stacks_let_go"] > 100
+            memory, _ = agent.accounts.view(agent.recorder.ledger.snapshot)
+            assert [use.allocations for use in memory.values()] == [180]
+            process.kill()

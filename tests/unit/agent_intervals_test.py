@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 
 from gpumemprof.agent.intervals import Carried, Told, boundary, held_only
 from gpumemprof.export.model import ContainerProfile, Owner
-from gpumemprof.ledger.events import AddressSpace, Allocated, AllocationFailed, MemoryKind
+from gpumemprof.ledger.events import (
+    AddressSpace,
+    Allocated,
+    AllocationFailed,
+    FreeEntered,
+    MemoryKind,
+)
 from gpumemprof.ledger.ledger import Ledger
 from gpumemprof.ledger.model import LedgerSnapshot
 from gpumemprof.process.identity import ProcessId
@@ -18,6 +24,7 @@ from gpumemprof.stack.frames import Frame
 PROCESS = ProcessId(7, 70)
 OWNER = Owner("ml", "pod", "main", "trainer", "node-a")
 SECOND = 10**9
+DEVICE = AddressSpace.DEVICE
 
 
 def allocated(time_ns: int, size: int, stack: int) -> Allocated:
@@ -66,6 +73,25 @@ def test_every_allocation_arrives_once_though_profiles_are_dropped(
     for size, stack in (each for allocations, _ in history for each in allocations):
         expected[f"f{stack}"] = expected.get(f"f{stack}", 0) + size
     assert {name: size for name, size in arrived.items() if size} == expected
+
+
+@given(intervals)
+def test_every_allocation_is_told_once_though_stacks_are_let_go_of(
+    history: list[tuple[list[tuple[int, int]], bool]],
+) -> None:
+    ledger, told, time_ns, expected, arrived = Ledger(), Told(), 0, 0, 0
+    for allocations, is_freed in history:
+        for size, stack in allocations:
+            time_ns += 1
+            expected += size
+            ledger.apply(allocated(time_ns, size, stack))
+            if is_freed:
+                ledger.apply(FreeEntered(PROCESS, 1, time_ns, "cudaFree", DEVICE, time_ns))
+        arrived += profile_of(told.rest(ledger.snapshot([PROCESS]))).total.alloc_space
+        assert arrived == expected
+        told.let_go(ledger.let_go_idle(PROCESS))
+        again = profile_of(told.rest(ledger.snapshot([PROCESS])))
+        assert again.total.alloc_space == 0
 
 
 @given(intervals)

@@ -16,7 +16,7 @@ from naive_ledger import NaiveLedger
 
 from gpumemprof.ledger import events as e
 from gpumemprof.ledger.ledger import Ledger
-from gpumemprof.ledger.model import Count, LedgerSnapshot, Limits
+from gpumemprof.ledger.model import LET_GO_STACK, Count, LedgerSnapshot, Limits
 from gpumemprof.process.identity import ProcessId
 
 MILLISECOND = 1_000_000
@@ -231,3 +231,39 @@ def test_the_changes_told_always_add_up_to_what_is_held(
         assert +held == +expected
         assert +counts == +numbers
         assert min(held.values(), default=0) >= 0
+
+
+def sums(snapshot: LedgerSnapshot) -> tuple[object, ...]:
+    """What stays the same whatever is let go of."""
+    held = {
+        a.key: (a.inuse_count, a.inuse_bytes, a.peak_bytes)
+        for a in snapshot.aggregates
+        if a.inuse_count or a.peak_bytes
+    }
+    made: Counter[object] = Counter()
+    for a in snapshot.aggregates:
+        process, _, call, kind, device = a.key
+        made[process, call, kind, device, "count"] += a.alloc_count
+        made[process, call, kind, device, "bytes"] += a.alloc_bytes
+    failures = [replace(f, live=tuple(sorted(f.live, key=str))) for f in snapshot.failures]
+    processes = [(p, dict(p.counters), dict(p.failures_by_error)) for p in snapshot.processes]
+    return held, +made, failures, processes
+
+
+@settings(max_examples=150, deadline=None)
+@given(histories, st.booleans())
+def test_letting_go_of_what_holds_nothing_changes_no_sum(history: list[Make], alone: bool) -> None:
+    ledger, other = Ledger(), Ledger()
+
+    for place, event in enumerate(events_of(history, alone)):
+        ledger.apply(event)
+        other.apply(event)
+        if place % 3 == 0:
+            before = {a.key for a in ledger.snapshot().aggregates}
+            gone = ledger.let_go_idle(event.process)
+            after = {a.key for a in ledger.snapshot().aggregates}
+            assert set(gone) == before - after
+            assert {key.stack for key in after - before} <= {LET_GO_STACK}
+            assert not ledger.let_go_idle(event.process)
+        assert sums(ledger.snapshot()) == sums(other.snapshot())
+        assert ledger.totals() == other.totals()
