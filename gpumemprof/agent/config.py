@@ -21,6 +21,8 @@ from gpumemprof.errors import UsageError
 
 _MAX_FILE = 1 << 20
 ENVIRONMENT_PREFIX = "GPUMEMPROF_"
+IN_CLUSTER_VARIABLE = "KUBERNETES_SERVICE_HOST"
+"""Set in every container of a pod."""
 CONFIG_VARIABLE = ENVIRONMENT_PREFIX + "CONFIG"
 
 
@@ -148,6 +150,7 @@ def load(
         except ValueError as error:
             raise UsageError(f"{setting.key} (from {source}) is {value!r}: {error}") from None
     _check_together(values)
+    _check_cluster(values, in_cluster=IN_CLUSTER_VARIABLE in environment)
     return Settings(values)
 
 
@@ -193,5 +196,14 @@ def _check_together(values: Mapping[str, Any]) -> None:
         raise UsageError("pyroscope.token_file and pyroscope.password_file exclude each other")
     if bool(values["pyroscope.cert_file"]) != bool(values["pyroscope.key_file"]):
         raise UsageError("pyroscope.cert_file and pyroscope.key_file go together")
-    if values["kubernetes"] == "on" and not values["namespace"]:
-        raise UsageError("namespace is needed: the release's, where the switch is")
+
+
+def _check_cluster(values: Mapping[str, Any], *, in_cluster: bool) -> None:
+    """In a pod, forgotten settings must not make everything recorded, or nothing found."""
+    wanted = values["kubernetes"]
+    if (wanted == "on" or (wanted == "auto" and in_cluster)) and not values["namespace"]:
+        raise UsageError(
+            "namespace is needed: the release's, where the switch is (or set kubernetes to off)"
+        )
+    if in_cluster and wanted != "off" and not values["node"]:
+        raise UsageError("node is needed: a pod's own name is not its node's (spec.nodeName)")

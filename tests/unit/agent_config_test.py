@@ -93,6 +93,18 @@ def test_what_is_wrong_is_told_with_its_key(text: str, told: str, tmp_path: Path
     assert told.format(path=path) in str(error.value)
 
 
+def test_in_a_pod_nothing_is_recorded_by_an_oversight() -> None:
+    """Without the namespace there would be no switch, and every process would be recorded."""
+    pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    with pytest.raises(UsageError, match="namespace is needed"):
+        load(None, {"node": "node-a"}, pod)
+    with pytest.raises(UsageError, match="node is needed"):
+        load(None, {"namespace": "gpumemprof"}, pod)
+
+    assert load(None, {"node": "node-a", "namespace": "gpumemprof"}, pod)["kubernetes"] == "auto"
+    assert load(None, {"kubernetes": "off"}, pod)["kubernetes"] == "off"
+
+
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read: No such file"):
         load(tmp_path / "none", {}, {})
