@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from gpumemprof.export.model import FailureKey, MemoryKey, MemoryUse, Owner
 from gpumemprof.ledger.events import UNKNOWN_DEVICE, MemoryKind
+from gpumemprof.ledger.failures import UNKNOWN_ERROR
 from gpumemprof.ledger.model import LedgerSnapshot
 from gpumemprof.process.identity import ProcessId
 
@@ -21,6 +22,8 @@ Gpu = tuple[str, str]
 GpuOf = Callable[[ProcessId, int], Gpu]
 """The GPU behind a process's CUDA ordinal."""
 NO_GPU: Gpu = ("", "")
+MAX_ERRORS = 256
+"""Of one container: places and error codes that are told apart; more go under UNKNOWN_ERROR."""
 _Place = tuple[str, Gpu]
 """(kind, GPU)."""
 
@@ -82,7 +85,14 @@ class _Sums:
     def add(self, other: _Sums) -> None:
         self.bytes.update(other.bytes)
         self.count.update(other.count)
-        self.failures.update(other.failures)
+        for (place, error), number in other.failures.items():
+            self.fail(place, error, number)
+
+    def fail(self, place: _Place, error: int, number: int) -> None:
+        """Count failures; a program chooses its errors, so not all are told apart."""
+        if (place, error) not in self.failures and len(self.failures) >= MAX_ERRORS:
+            error = UNKNOWN_ERROR
+        self.failures[place, error] += number
 
 
 @dataclass(slots=True)
@@ -234,7 +244,7 @@ class Accounts:
         for process in snapshot.processes:
             for (kind, device, error), number in process.failures_by_error.items():
                 place = self._told_at(process.process, kind, device)
-                sums.failures[place, error] += number
+                sums.fail(place, error, number)
         return sums
 
 

@@ -132,7 +132,10 @@ class Following:
         process = followed.process
         waited = time.monotonic() - followed.since
         placement = place(self._cluster, self._node, followed.ref, process.comm, waited)
-        if placement.state is State.HELD and not self._may_hold(followed):
+        if placement.state is State.HELD and followed.ref == NOWHERE:
+            self.counts["held_without_pod"] += followed.placement.state is State.HELD
+            placement = OFF  # it never will be known
+        elif placement.state is State.HELD and not self._may_hold(followed):
             placement = OFF
         elif placement.owner is not None and not self._has_room(placement.owner):
             self.counts["owners_overflowed"] += followed.placement.state is not State.OFF

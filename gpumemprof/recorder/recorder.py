@@ -322,6 +322,9 @@ class Recorder:
             self._end(process, event.time_ns, "exec", event.comm)
         else:
             self._end(process, event.time_ns, "exit")
+            if not process.recorded:
+                # It ended before it was switched off; who gets the pid next is not off.
+                self.probes.forget_process(event.pid)
 
     def _end(self, process: Process, time_ns: int, reason: str, comm: str = "") -> None:
         self._ended(process.id, time_ns, reason)

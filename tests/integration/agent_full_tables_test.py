@@ -84,3 +84,18 @@ def test_nothing_is_kept_of_a_process_that_cannot_be_switched_off_in_the_kernel(
         finally:
             running.kill()
             running.communicate()
+
+
+def test_a_process_that_ended_as_it_was_switched_off_leaves_its_pid_to_others() -> None:
+    """Else the kernel's table fills up, and the next process with this pid is off."""
+    with environment(), Recorder(options(record_all=True)) as recorder:
+        running = start(*LEAK, "--hold", "0.3")
+        until(lambda: in_use(recorder, running.pid) == 6 * MIB, recorder.step)
+        [process] = [p for p in recorder.processes.running if p.id.pid == running.pid]
+        running.communicate()
+
+        recorder.switch_off(process)
+        recorder.step()
+
+        assert process.ended is not None
+        assert recorder.probes._processes.get(running.pid.to_bytes(4, "little")) is None

@@ -30,6 +30,8 @@ from gpumemprof.kube.pods import PodIndex
 from gpumemprof.kube.switch import Switch
 from gpumemprof.probe.loader import Options
 from gpumemprof.process.gpu import Nvml
+from gpumemprof.process.identity import ProcessId
+from gpumemprof.process.table import Process
 from gpumemprof.process.trust import OWN, Trust
 from gpumemprof.recorder import Recorder, RecorderOptions
 from gpumemprof.recorder.driver import DriverView
@@ -561,3 +563,15 @@ def test_a_program_that_makes_ever_new_stacks_is_told_for_months() -> None:
             memory, _ = agent.accounts.view(agent.recorder.ledger.snapshot)
             assert [use.allocations for use in memory.values()] == [180]
             process.kill()
+
+
+def test_processes_that_end_at_once_take_no_room_from_those_that_wait() -> None:
+    """Nobody knows whose they were: it never will be known."""
+    job = Container("job")
+    with node(Bounds(held=1)) as agent:
+        for number in range(5):
+            agent.following.new(Process(ProcessId((1 << 22) + number, 1), "gone", "", 0))
+        with running(job, *WORK) as process:
+            agent.look()
+            assert agent.states(process) == ["held"]
+        assert agent.following.counts["held_without_pod"] == 5

@@ -189,6 +189,25 @@ def test_failures_are_counted_by_error() -> None:
     assert failures == {FailureKey(where, 2): 2, FailureKey(where, 46): 1}
 
 
+def test_a_program_that_makes_up_errors_for_months_takes_bounded_room() -> None:
+    node = Node()
+    for run in range(100):
+        process = ProcessId(run, run)
+        node.accounts.assign(process, OWNER)
+        for error in range(10):
+            node.tell(
+                AllocationFailed, process, call="cudaMalloc", kind=MemoryKind.DEVICE, device=0,
+                requested=MIB, error=10 * run + error, stack=1,
+            )  # fmt: skip
+        node.tell(ProcessEnded, process, reason="exit")
+        node.accounts.forget(process, node.ledger.snapshot([process]))
+
+    _, failures = node.accounts.view(node.ledger.snapshot)
+
+    assert sum(failures.values()) == 1000
+    assert len(failures) <= 260
+
+
 def test_nothing_is_told_of_a_process_without_owner_or_of_a_closed_container() -> None:
     node = Node()
     node.allocate(0x1000, MIB)
