@@ -3,6 +3,7 @@ programs on the stand-in libraries allocated. tests/cluster has the same with re
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -229,3 +231,32 @@ def test_a_setting_that_cannot_be_used_is_told_at_start(
     assert ended.returncode == 2
     assert told in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_a_server_that_never_answers_does_not_keep_the_agent_from_stopping(tmp_path: Path) -> None:
+    """Kubernetes kills it after 30 s."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        where = ("--pyroscope-url", url, "--pyroscope-timeout", "2m")
+        with agent(tmp_path, *where) as node, program(tmp_path, *LEAKS):
+            wait_until(
+                lambda: node.metric("gpumemprof_memory_in_use_bytes", workload=LOOP) >= 6 * MIB,
+                node.log,
+            )
+            # Somebody looks at the page, too.
+            owner = node.json("/api/workloads")[0]["id"]
+            asking = [
+                threading.Thread(target=lambda: suppressed(node, owner), daemon=True)
+                for _ in range(4)
+            ]
+            for each in asking:
+                each.start()
+
+            assert node.stop() == 0
+            assert "not everything could be pushed" in node.log.read_text()
+
+
+def suppressed(node: Agent, owner: str) -> None:
+    for _ in range(1000):
+        with contextlib.suppress(OSError):
+            node.get(f"/api/profile?owner={owner}&time=current")
