@@ -121,6 +121,9 @@ class Cluster:
         if self.name and Path("/run/netns", self.name).exists():
             left.append(f"network namespace {self.name}")
         left += [str(path) for path in Path("/sys/fs/cgroup").glob("**/kubepods")]
+        made = self.directory / "made"
+        if made.exists():
+            left += [path for path in made.read_text().split() if Path(path).exists()]
         return left
 
     # In its network namespace
