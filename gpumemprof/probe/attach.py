@@ -155,6 +155,6 @@ class Attacher:
 
 
 def error_name(error: OSError) -> str:
-    """For example ``EINVAL (Invalid argument)``."""
+    """For example ``EINVAL (Invalid argument)``, or with what was said in place of that."""
     code = error.errno or 0
-    return f"{errno.errorcode.get(code, str(code))} ({os.strerror(code)})"
+    return f"{errno.errorcode.get(code, str(code))} ({error.strerror or os.strerror(code)})"

@@ -83,11 +83,14 @@ class Bcc:
         """For example "bcc 0.26.0"."""
         return f"bcc {self.version}"
 
+    def prepare(self) -> None:
+        """Compile (as Loader)."""
+        self._compiled = self._compile()
+
     def load(self, programs: Mapping[str, Kind], entries: Mapping[str, int]) -> KernelSide:
-        """Compile, the first time, and load (as Loader)."""
-        if self._compiled is None:
-            self._compiled = self._compile()
-        return _Loaded(self._compiled, programs, entries)
+        """As Loader."""
+        compiled = self._compiled = self._compiled or self._compile()
+        return _Loaded(compiled, programs, entries)
 
     def _compile(self) -> _Compiled:
         where = offsets.find()

@@ -6,7 +6,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Container, Iterator, Mapping, Sequence
 
-R0, R1, R2, R3, R6, R10 = 0, 1, 2, 3, 6, 10
+R0, R1, R2, R3, R6, R7, R10 = 0, 1, 2, 3, 6, 7, 10
 
 SIZE = 8
 _LOAD_64 = 0x18

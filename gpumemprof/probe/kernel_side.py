@@ -56,6 +56,10 @@ class Loader(Protocol):
     def name(self) -> str:
         """With its version, such as "libbpf 1.1"."""
 
+    def prepare(self) -> None:
+        """What comes before the first ``load``. Raises ProbeError when the loader cannot work here,
+        whatever is loaded."""
+
     def load(self, programs: Mapping[str, Kind], entries: Mapping[str, int]) -> KernelSide:
         """Load programs by name; ``entries``: max_entries of maps that differ from their
         declaration. Raises ProbeError with the reason of the loader or of the kernel."""

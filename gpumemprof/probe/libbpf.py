@@ -93,10 +93,13 @@ class Libbpf:
         """For example "libbpf 1.1"."""
         return f"libbpf {self.version}"
 
+    def prepare(self) -> None:
+        """As Loader."""
+        if not KERNEL_BTF.exists():
+            raise ProbeError(f"this kernel has no BTF ({KERNEL_BTF}) to fit the programs to")
+
     def load(self, programs: Mapping[str, Kind], entries: Mapping[str, int]) -> KernelSide:
         """Load programs of the compiled object (as Loader)."""
-        if not KERNEL_BTF.exists():
-            raise ProbeError(f"this kernel has no BTF ({KERNEL_BTF}), by which programs are fitted")
         loaded = Object(self, OBJECT_PATH)
         try:
             loaded.load(programs, entries)

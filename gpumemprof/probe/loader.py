@@ -88,6 +88,7 @@ class Probes:
 
     def _load_by(self, loader: Loader) -> tuple[AttachMode, KernelSide]:
         self.refused.clear()
+        loader.prepare()
         for mode in [self.options.mode] if self.options.mode else list(AttachMode):
             try:
                 return mode, self._load(loader, mode)
@@ -193,7 +194,8 @@ class Probes:
         """Probe file offsets of a file. Raises OSError with the kernel's reason; then nothing
         stays attached."""
         try:
-            return self._attached.attach(path, targets)
+            with locked_memory():
+                return self._attached.attach(path, targets)
         except ProbeError as error:  # of a program for a single place
             raise OSError(errno.EINVAL, str(error)) from None
 

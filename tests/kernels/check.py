@@ -15,9 +15,10 @@ from gpumemprof.profile.completeness import lost
 from gpumemprof.profile.model import Profile
 from gpumemprof.stack.frames import Stack
 
-OLDEST = (5, 15)
-SINCE = {"session": (6, 13), "multi": (6, 6), "single": OLDEST}
-"""Way to attach → the first kernel that must take it. Best first."""
+OLDEST = (5, 10)
+SINCE = {"session": (6, 13), "multi": (6, 6), "single": (5, 15), "wrapped": OLDEST}
+"""Way to attach → the first kernel that must take it. Best first; the last is only for kernels that
+take no other."""
 SHOWN = {
     "driver_loop": {"cudaMalloc", "allocate_block", "descend", "run_batch", "leak_blocks",
                     "worker_main"},
@@ -26,6 +27,12 @@ SHOWN = {
                    "main", "<module>"},
 }  # fmt: skip
 """Program → functions that every recording of it must name."""
+IN_FULL = ("driver_loop", "driver_only", "llm_server")
+"""Recorded in the way that is chosen on a kernel."""
+IN_BRIEF = ("driver_loop",)
+"""Recorded in other ways that it takes."""
+WITHOUT_BTF = ("driver_loop", "llm_server")
+"""Recorded with the kernel's BTF hidden, where bcc is in the machine."""
 STEPS_ALLOWED = 500_000
 """Of the million steps that a verifier takes: half is left for kernels not tried here."""
 
@@ -40,6 +47,26 @@ def version(series: str) -> tuple[int, int]:
     """
     major, minor = series.split(".")[:2]
     return int(major), int(re.match(r"\d+", minor)[0])  # type: ignore[index]
+
+
+def best(series: str) -> str:
+    """The way to attach that must be chosen, "none" before the oldest kernel.
+
+    >>> best("6.1")
+    'single'
+    """
+    return next((mode for mode in SINCE if _must_work(series, mode)), "none")
+
+
+def plan(series: str, *, bcc: bool) -> dict[str, Any]:
+    """What to do in a machine: ``modes``: way to attach → programs to record, none of those that it
+    must refuse; ``without_btf``: programs to record without BTF."""
+    tried = [mode for mode in SINCE if mode != "wrapped" or best(series) in ("wrapped", "none")]
+    modes = {
+        mode: IN_FULL if mode == best(series) else IN_BRIEF if _must_work(series, mode) else ()
+        for mode in tried
+    }
+    return {"modes": modes, "without_btf": WITHOUT_BTF if bcc else ()}
 
 
 @dataclass
@@ -62,8 +89,11 @@ class Verdict:
     series: str
     release: str = "did not start"
     btf: bool = False
-    libbpf: str = ""
+    loaders: dict[str, str] = field(default_factory=dict)
+    """What was recorded with ("libbpf", "bcc") → what it calls itself."""
     chosen: str = "none"
+    without_btf: str = ""
+    """The way to attach that was chosen with the BTF hidden; empty when it was not tried."""
     advice: str = ""
     modes: dict[str, Attached] = field(default_factory=dict)
     programs: dict[tuple[str, str], Content] = field(default_factory=dict)
@@ -79,14 +109,15 @@ def judge(series: str, told: Sequence[Mapping[str, Any]]) -> Verdict:
         _STEPS[step["step"]](verdict, step)
     if not any(step["step"] == "end" for step in told):
         verdict.problems.append("it did not come to the end")
-    for mode in SINCE:
-        if _must_work(series, mode) and verdict.modes.get(mode, Attached("not tried")).refused:
+    for mode in plan(series, bcc=False)["modes"]:
+        refused = verdict.modes.get(mode, Attached("not tried")).refused
+        if _must_work(series, mode) and refused:
             verdict.problems.append(f"{mode} must work and does not")
-        if not _must_work(series, mode) and not verdict.modes.get(mode, Attached("?")).refused:
+        if not _must_work(series, mode) and not refused:
             verdict.problems.append(f"{mode} works, and is not expected to")
-    best = next((mode for mode in SINCE if _must_work(series, mode)), "none")
-    if verdict.chosen != best:
-        verdict.problems.append(f"doctor finds {verdict.chosen}, not {best}")
+    for what, chosen in (("doctor", verdict.chosen), ("without BTF", verdict.without_btf)):
+        if chosen not in (best(series), ""):
+            verdict.problems.append(f"{what}: {chosen} is chosen, not {best(series)}")
     return verdict
 
 
@@ -99,6 +130,16 @@ def _machine(verdict: Verdict, step: Mapping[str, Any]) -> None:
     verdict.btf = step["btf"]
 
 
+def _offsets(verdict: Verdict, step: Mapping[str, Any]) -> None:
+    try:
+        both = json.loads(step["stdout"])
+    except ValueError:
+        verdict.problems.append(f"fields of the kernel are not found: {step['stderr'][-500:]}")
+        return
+    if both["found"] != both["told"]:
+        verdict.problems.append(f"fields of the kernel: {both}")
+
+
 def _doctor(verdict: Verdict, step: Mapping[str, Any]) -> None:
     try:
         report = json.loads(step["stdout"])
@@ -106,23 +147,30 @@ def _doctor(verdict: Verdict, step: Mapping[str, Any]) -> None:
         verdict.problems.append(f"doctor: {step['stderr'][-500:]}")
         return
     found = {check["name"]: check for check in report["checks"]}
-    verdict.libbpf = found["libbpf"]["found"]
-    attaching = found["attaching"]
-    if attaching["status"] == "ok":
-        verdict.chosen = attaching["found"].removeprefix("by ").split(";")[0]
+    chosen = "none"
+    if found["attaching"]["status"] == "ok":
+        chosen = found["attaching"]["found"].removeprefix("by ").split(";")[0]
+        loader = found["loader"]["found"].split(";")[0]
+        expected = "libbpf" if step["btf"] else "bcc"
+        verdict.loaders[expected] = loader
+        if not loader.startswith(expected):
+            verdict.problems.append(f"doctor loads by {loader}, not by {expected}")
+    if step["btf"]:
+        verdict.chosen = chosen
+    else:
+        verdict.without_btf = chosen
     failed = [check for check in report["checks"] if check["status"] == "fail"]
-    verdict.advice = "; ".join(f"{c['name']}: {c['found']}: {c['advice']}" for c in failed[:1])
+    advice = "; ".join(f"{c['name']}: {c['found']}: {c['advice']}" for c in failed[:1])
+    verdict.advice = verdict.advice or advice
     supported = version(verdict.series) >= OLDEST
     if report["works"] is not supported or (step["exit"] == 0) is not supported:
         verdict.problems.append(f"doctor says works: {report['works']}, exit {step['exit']}")
-    if not supported and "5.15" not in verdict.advice:
-        verdict.problems.append("doctor does not say which kernel is needed")
 
 
 def _attach(verdict: Verdict, step: Mapping[str, Any]) -> None:
     if step["exit"]:
         last = (step["stderr"].strip().splitlines() or ["no reason"])[-1]
-        reason = re.sub(r"^no way to attach works on this kernel \(\w+: (.*)\)$", r"\1", last)
+        reason = re.sub(r"^this kernel cannot record \(\w+: \w+: (.*)\)$", r"\1", last)
         verdict.modes[step["mode"]] = Attached(refused=reason)
         return
     told = json.loads(step["stdout"])
@@ -140,12 +188,8 @@ def _attach(verdict: Verdict, step: Mapping[str, Any]) -> None:
 
 def _record(verdict: Verdict, step: Mapping[str, Any]) -> None:
     mode, program = step["mode"], step["program"]
-    if verdict.modes[mode].refused:
-        if step["exit"] == 0 or "Traceback" in step["stderr"]:
-            verdict.problems.append(f"{mode}: record: exit {step['exit']}: {step['stderr'][-300:]}")
-        elif version(verdict.series) < OLDEST and "5.15" not in step["stderr"]:
-            verdict.problems.append(f"{mode}: record does not say which kernel is needed")
-        return
+    if not step["btf"]:
+        mode = "without BTF"
     if step["exit"] or not step["profile"] or len(step["truths"]) != 1:
         verdict.problems.append(
             f"{mode}, {program}: exit {step['exit']}, {len(step['truths'])} truths, "
@@ -154,6 +198,9 @@ def _record(verdict: Verdict, step: Mapping[str, Any]) -> None:
         return
     profile = pprof.decode(base64.b64decode(step["profile"]))
     verdict.programs[mode, program] = content(profile)
+    expected = "libbpf" if step["btf"] else "bcc"
+    if not profile.about["loader"].startswith(expected):
+        verdict.problems.append(f"{mode}, {program}: loaded by {profile.about['loader']}")
     found = [*differences(profile, step["truths"][0]), *lost(profile.completeness)]
     if program == "llm_server":
         found += book_differences(profile, json.loads(step["stdout"].split("\n", 1)[0]))
@@ -175,8 +222,8 @@ def _took(verdict: Verdict, step: Mapping[str, Any]) -> None:
 
 
 _STEPS = {
-    "machine": _machine, "doctor": _doctor, "attach": _attach, "record": _record,
-    "crashed": _crashed, "error": _error, "took": _took, "end": lambda *_: None,
+    "machine": _machine, "offsets": _offsets, "doctor": _doctor, "attach": _attach,
+    "record": _record, "crashed": _crashed, "error": _error, "took": _took, "end": lambda *_: None,
 }  # fmt: skip
 
 

@@ -1,24 +1,32 @@
 #!/usr/bin/python3.11
-"""The first and only process of a virtual machine: records the stand-in programs, tells the
-results on the second serial line (a JSON object a line), and switches the machine off."""
+"""The first process of a virtual machine: records the stand-in programs, tells the results on the
+second serial line (a JSON object a line), and switches the machine off.
+
+Everything runs in children that are forked off here: emulated, each start of Python would take
+many seconds.
+"""
 
 import base64
 import ctypes
+import importlib
 import json
 import os
 import platform
-import subprocess
+import signal
+import sys
 import time
 import traceback
 import tty
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 CHECKOUT = Path("/gpumemprof-checkout")
 FAKES = CHECKOUT / "build/fakes"
 OUT = Path("/out")
 PYTHON = "/usr/bin/python3.11"
-MODES = ("session", "multi", "single")
-PATIENCE = 180.0
+PATIENCE = 300.0
+KERNEL_BTF = Path("/sys/kernel/btf")
 ENVIRONMENT = {
     "PATH": "/usr/sbin:/usr/bin",
     "PYTHONPATH": f"/site:{CHECKOUT}",
@@ -26,8 +34,7 @@ ENVIRONMENT = {
     "LC_ALL": "C.UTF-8",
     "HOME": "/tmp",
 }
-# Long enough alive to be looked at by a recorder that is emulated as well.
-HOLD = "3"
+HOLD = "1"
 PROGRAMS = {
     "driver_loop": [
         f"{FAKES}/driver_loop", "--pairs", "200", "--leak", "5", "--depth", "4", "--hold", HOLD,
@@ -38,6 +45,13 @@ PROGRAMS = {
         "--requests", "6", "--interval", "0.05", "--hold", HOLD,
     ],
 }  # fmt: skip
+
+MODULES = (
+    "attach_cost",
+    "gpumemprof.probe.offsets",
+    "gpumemprof.recording",
+    "gpumemprof.doctor",
+)
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -70,65 +84,105 @@ class Results:
             data = data[os.write(self._line, data) :]
 
 
-def run(arguments: list[str], **settings: str) -> dict[str, object]:
+def run(work: Callable[[], object], **settings: str) -> dict[str, object]:
+    """Runs a function as a program of its own would: output to files, an exit code."""
     began = time.monotonic()
-    try:
-        done = subprocess.run(
-            arguments, capture_output=True, timeout=PATIENCE, check=False, cwd="/tmp",
-            stdin=subprocess.DEVNULL, env={**ENVIRONMENT, **settings},
-        )  # fmt: skip
-        code, out, err = done.returncode, done.stdout, done.stderr
-    except subprocess.TimeoutExpired as late:
-        code, out, err = -1, late.stdout or b"", (late.stderr or b"") + b"\ntook too long"
+    files = [Path("/tmp/stdout"), Path("/tmp/stderr")]
+    for file in files:
+        file.unlink(missing_ok=True)
+    child = os.fork()
+    if child == 0:
+        code = 99
+        try:
+            os.setsid()
+            for number, file in enumerate(files, 1):
+                os.dup2(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_APPEND), number)
+            os.environ.update(settings)
+            code = int(work() or 0)  # type: ignore[call-overload]
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+            if isinstance(end.code, str):
+                print(end.code, file=sys.stderr)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    status = -1
+    while time.monotonic() - began < PATIENCE:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            break
+        time.sleep(0.02)
+    else:
+        os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    out, err = (file.read_text(errors="replace")[-20000:] for file in files)
     return {
-        "exit": code,
-        "stdout": out.decode(errors="replace")[-20000:],
-        "stderr": err.decode(errors="replace")[-20000:],
+        "exit": os.waitstatus_to_exitcode(status),
+        "stdout": out,
+        "stderr": err,
         "seconds": round(time.monotonic() - began, 2),
     }
 
 
-def gpumemprof(*arguments: str, **settings: str) -> dict[str, object]:
-    return run([PYTHON, "-m", "gpumemprof", *arguments], **settings)
+def command(*arguments: str, **settings: str) -> dict[str, object]:
+    from gpumemprof.cli.main import main
+
+    def work() -> object:
+        sys.argv = ["gpumemprof", *arguments]
+        return main()
+
+    return run(work, **settings)
 
 
-def record(mode: str, program: str) -> dict[str, object]:
+def record(program: str, *options: str) -> dict[str, object]:
     profile, stats = OUT / "p.pb.gz", OUT / "stats.%p.json"
     for old in OUT.iterdir():
         old.unlink()
-    done = gpumemprof(
-        "record", "--attach", mode, "-o", str(profile), "--", *PROGRAMS[program],
+    done = command(
+        "record", *options, "-o", str(profile), "--", *PROGRAMS[program],
         GPUMEMPROF_FAKE_STATS=str(stats),
     )  # fmt: skip
     truths = [json.loads(path.read_text()) for path in OUT.glob("stats.*.json")]
     encoded = base64.b64encode(profile.read_bytes()).decode() if profile.exists() else None
-    return {"mode": mode, "program": program, "truths": truths, "profile": encoded, **done}
+    return {"program": program, "truths": truths, "profile": encoded, **done}
 
 
-def work(results: Results) -> None:
+def work(results: Results, plan: dict[str, Any]) -> None:
+    """``plan``: see check.plan."""
+    # Once, for all children: emulated, it takes seconds.
+    attach_cost, offsets, *_ = map(importlib.import_module, MODULES)
+
     results.tell(
         "machine",
         release=platform.release(),
-        btf=Path("/sys/kernel/btf/vmlinux").exists(),
+        btf=(KERNEL_BTF / "vmlinux").exists(),
         processors=os.cpu_count(),
         booted=time.clock_gettime(time.CLOCK_BOOTTIME),
     )
-    results.tell("doctor", **gpumemprof("doctor", "--json"))
-    programs = {} if "gpumemprof.only=attach" in Path("/proc/cmdline").read_text() else PROGRAMS
-    for mode in MODES:
-        cost = run([PYTHON, str(CHECKOUT / "attach_cost.py"), mode])
+    results.tell("offsets", **run(lambda: print(json.dumps(offsets.told_and_found()))))
+    results.tell("doctor", btf=True, **command("doctor", "--json"))
+    for mode, programs in plan["modes"].items():
+        cost = run(lambda mode=mode: attach_cost.measure("libbpf", mode))  # type: ignore[misc]
         results.tell("attach", mode=mode, **cost)
-        for program in programs:
-            done = record(mode, program)
-            results.tell("record", **done)
-            if cost["exit"] and done["exit"]:
-                break  # refused
+        for program in programs if not cost["exit"] else ():
+            done = record(program, "--loader", "libbpf", "--attach", mode)
+            results.tell("record", btf=True, mode=mode, **done)
+    if plan["without_btf"]:
+        mount("tmpfs", str(KERNEL_BTF))
+        results.tell("doctor", btf=False, **command("doctor", "--json"))
+        for program in plan["without_btf"]:
+            results.tell("record", btf=False, mode="", **record(program))
 
 
 def main() -> None:
+    os.environ.update(ENVIRONMENT)
+    sys.path[:0] = [*ENVIRONMENT["PYTHONPATH"].split(":"), str(CHECKOUT)]
     results = Results(prepare())
     try:
-        work(results)
+        work(results, json.loads((CHECKOUT / "plan.json").read_text()))
         results.tell("end")
     except BaseException:
         results.tell("error", trace=traceback.format_exc())
@@ -136,4 +190,5 @@ def main() -> None:
     libc.reboot(0x4321FEDC)  # LINUX_REBOOT_CMD_POWER_OFF
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import json
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ CACHE = CHECKOUT / "build" / "kernels"
 FAKES = CHECKOUT / "build" / "fakes"
 SYSTEM_SUITE = "bookworm"
 SYSTEM_PACKAGES = ("python3.11", "libbpf1")
+BCC_PACKAGES = ("python3-bpfcc",)
 PYTHON = "3.11"
 """The suite's."""
 
@@ -140,8 +142,9 @@ def _compile(directory: Path, inside: str, *, hashed: bool = False) -> None:
     )  # fmt: skip
 
 
-def checkout() -> Path:
-    """A cpio archive with this package, the stand-ins and the script that runs in there."""
+def checkout(plan: object) -> Path:
+    """A cpio archive with this package, the stand-ins, the script that runs in there, and what it
+    is to do."""
     staged = CACHE / "checkout"
     shutil.rmtree(staged, ignore_errors=True)
     shutil.copytree(
@@ -153,6 +156,7 @@ def checkout() -> Path:
     _compile(staged / "gpumemprof", f"/{GUEST_CHECKOUT}/gpumemprof")
     if not (FAKES / "driver_loop").exists():
         raise NotAtHand("the stand-in libraries are not built: make fakes")
+    (staged / "plan.json").write_text(json.dumps(plan))
     path = CACHE / "checkout.cpio"
     with Cpio(path) as cpio:
         cpio.tree(staged, GUEST_CHECKOUT)
@@ -163,10 +167,32 @@ def checkout() -> Path:
     return path
 
 
-def initial_file_system() -> Path:
-    """Both archives in one file: the kernel unpacks one after the other."""
+def compiler() -> Path:
+    """A cpio archive with bcc and what it needs beyond ``system``."""
+    path = CACHE / "bcc.cpio"
+    if not path.exists():
+        have = {deb.name for deb in (CACHE / "apt" / f"debs-{SYSTEM_SUITE}").glob("*.deb")}
+        root = CACHE / "bcc"
+        shutil.rmtree(root, ignore_errors=True)
+        for deb in archive().fetch_all(BCC_PACKAGES, SYSTEM_SUITE):
+            if deb.name not in have and not deb.name.startswith(("python3", "libpython3")):
+                _unpack(deb, root, ".")
+            elif deb.name.startswith("python3-bpfcc"):
+                _unpack(deb, root, "./usr/lib/python3/dist-packages/bcc/*")
+        for name in _LEFT_OUT:
+            shutil.rmtree(root / name, ignore_errors=True)
+        _compile(root / "usr/lib/python3/dist-packages", "/usr/lib/python3/dist-packages")
+        new = path.with_suffix(".new")
+        with Cpio(new) as cpio:
+            cpio.tree(root)
+        new.rename(path)
+    return path
+
+
+def initial_file_system(plan: object, *, bcc: bool) -> Path:
+    """The archives in one file: the kernel unpacks one after the other."""
     path = CACHE / "initrd.cpio"
-    parts = [system(), checkout()]
+    parts = [system(), *([compiler()] if bcc else ()), checkout(plan)]
     with path.open("wb") as file:
         for part in parts:
             with part.open("rb") as source:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tests.kernels.check import SINCE, Verdict
 
@@ -16,15 +16,20 @@ and a small LLM server in Python. On every kernel and in every way to attach tha
 recordings must have the programs' own totals (bytes, counts, peak, failures by kind of memory),
 the same stacks with the same functions and lines, and nothing lost.
 
-| Linux | release | BTF | libbpf | chosen | session | multi | single | totals and stacks |
-|---|---|---|---|---|---|---|---|---|
+| Linux | release | BTF | loader | attach | cookies | session | multi | single | wrapped | result |
+|---|---|---|---|---|---|---|---|---|---|---|
 """
 
 _COST = """
-Chosen: the way to attach that `doctor` and `record` pick by themselves. `session`: one program
-for entry and return, from Linux 6.13. `multi`: one link for all entries of a library and one for
-all returns, from 6.6. `single`: a perf event for each place, from 5.15. Older kernels have no
-attach cookies, by which the one program is told which call it is in.
+**The oldest kernel supported is 5.10.** Ring buffers, which everything goes through, came with 5.8.
+
+Loader and attach: what `doctor` and `record` pick by themselves. A row with no BTF is the same
+kernel with its BTF hidden: bcc compiles the programs, and the few fields of kernel structures that
+are read are found by their values; where there is BTF both ways must find the same. `session`: one
+program for entry and return, from Linux 6.13. `multi`: one link for all entries of a library and
+one for all returns, from 6.6. `single`: a perf event for each place, from 5.15. `wrapped`: the
+same, with a small program for each place in the place of the attach cookies, by which the program
+for all is told which call it is in.
 
 ## What attaching costs
 
@@ -40,7 +45,7 @@ through for the largest program, of the million that it allows.
 def render(verdicts: Sequence[Verdict]) -> str:
     """The page, in Markdown."""
     lines = [_HEAD.rstrip("\n")]
-    lines += [_row(verdict) for verdict in verdicts]
+    lines += [row for verdict in verdicts for row in _rows(verdict)]
     lines.append(_COST.rstrip("\n"))
     for verdict in verdicts:
         for mode, attached in verdict.modes.items():
@@ -53,17 +58,27 @@ def render(verdicts: Sequence[Verdict]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _row(verdict: Verdict) -> str:
-    ways = [_way(verdict, mode) for mode in SINCE]
+def _rows(verdict: Verdict) -> Iterator[str]:
+    yield _row(verdict, "yes" if verdict.btf else "no", "libbpf", verdict.chosen)
+    if verdict.without_btf:
+        yield _row(verdict, "hidden", "bcc", verdict.without_btf)
+
+
+def _row(verdict: Verdict, btf: str, loader: str, chosen: str) -> str:
+    recorded = [
+        mode for mode, _ in verdict.programs if (mode == "without BTF") is (loader == "bcc")
+    ]
     if verdict.problems:
         result = f"**{len(verdict.problems)} problems**"
-    elif verdict.programs:
-        result = f"equal in {len(verdict.programs)} recordings"
+    elif recorded:
+        result = f"equal in {len(recorded)} recordings"
     else:
         result = "not supported, and told so"
+    cookies = {"none": "", "wrapped": "wrappers"}.get(chosen, "the kernel's")
+    ways = [_way(verdict, mode) for mode in SINCE] if loader == "libbpf" else ["" for _ in SINCE]
     cells = [
-        verdict.series, verdict.release, "yes" if verdict.btf else "no", verdict.libbpf,
-        verdict.chosen, *ways, result,
+        verdict.series, verdict.release, btf, verdict.loaders.get(loader, "none"), chosen, cookies,
+        *ways, result,
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"
 
