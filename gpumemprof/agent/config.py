@@ -188,7 +188,7 @@ def _meant(name: str) -> str:
 
 
 def _check_together(values: Mapping[str, Any]) -> None:
-    if values["pyroscope.jitter"] >= values["interval"]:
+    if values["pyroscope.url"] and values["pyroscope.jitter"] >= values["interval"]:
         raise UsageError("pyroscope.jitter must be shorter than interval")
     if values["pyroscope.password_file"] and not values["pyroscope.user"]:
         raise UsageError("pyroscope.password_file needs pyroscope.user")

@@ -8,6 +8,7 @@ when their address space has changed.
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -19,6 +20,8 @@ from gpumemprof.process import procfs
 from gpumemprof.process.libraries import classify
 from gpumemprof.process.maps import Maps
 from gpumemprof.recorder import Recorder
+
+log = logging.getLogger(__name__)
 
 TURN_SECONDS = 0.02
 ROUND_SECONDS = 5.0
@@ -52,7 +55,12 @@ class Discovery:
         if now < self._next_round:
             return
         if not self._seen:
-            self._round = procfs.pids()
+            try:
+                self._round = iter(list(procfs.pids()))
+            except OSError as error:  # files are exhausted
+                log.warning("processes cannot be looked at: %s", error.strerror)
+                self._next_round = now + ROUND_SECONDS
+                return
         end = now + TURN_SECONDS
         for pid in self._round:
             self._seen.add(pid)

@@ -22,6 +22,7 @@ from gpumemprof.kube.cgroup import container_of
 from gpumemprof.kube.model import ContainerRef
 from gpumemprof.process import procfs
 from gpumemprof.process.identity import ProcessId
+from gpumemprof.process.program import program_name
 from gpumemprof.process.table import Process
 from gpumemprof.recorder import Recorder
 
@@ -131,7 +132,8 @@ class Following:
     def _settle(self, followed: Followed) -> None:
         process = followed.process
         waited = time.monotonic() - followed.since
-        placement = place(self._cluster, self._node, followed.ref, process.comm, waited)
+        program = program_name(process.command, process.comm)
+        placement = place(self._cluster, self._node, followed.ref, program, waited)
         if placement.state is State.HELD and followed.ref == NOWHERE:
             self.counts["held_without_pod"] += followed.placement.state is State.HELD
             placement = OFF  # it never will be known

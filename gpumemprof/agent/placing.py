@@ -82,18 +82,19 @@ class NoCluster:
 
 
 def place(
-    cluster: Cluster, node: str, ref: ContainerRef | None, comm: str, waited: float
+    cluster: Cluster, node: str, ref: ContainerRef | None, program: str, waited: float
 ) -> Placement:
-    """``ref``: the container a process is in, None outside of any. ``waited``: seconds since the
+    """``ref``: the container a process is in, None outside of any. ``program``: what it runs, the
+    workload's name where there is no pod. ``waited``: seconds since the
     process was first seen."""
     if ref is None:
-        return _of_host(cluster, node, "", comm)
+        return _of_host(cluster, node, "", program)
     found = cluster.find(ref)
     if found is None:
         patient = isinstance(cluster, NoCluster) or (
             waited >= UNKNOWN_SECONDS and cluster.up_to_date and ref.id and not ref.pod_uid
         )
-        return _of_host(cluster, node, ref.id[:12], comm) if patient else HELD
+        return _of_host(cluster, node, ref.id[:12], program) if patient else HELD
     pod, container = found
     if not cluster.allows(pod):
         return _not_allowed(cluster)
@@ -103,10 +104,10 @@ def place(
     return Placement(State.ON, owner)
 
 
-def _of_host(cluster: Cluster, node: str, container: str, comm: str) -> Placement:
+def _of_host(cluster: Cluster, node: str, container: str, program: str) -> Placement:
     if not cluster.allows(None):
         return _not_allowed(cluster)
-    return Placement(State.ON, Owner("", "", container, comm or "unknown", node))
+    return Placement(State.ON, Owner("", "", container, program or "unknown", node))
 
 
 def _not_allowed(cluster: Cluster) -> Placement:

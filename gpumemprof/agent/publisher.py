@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gpumemprof.agent.accounts import GpuOf
@@ -34,6 +34,12 @@ have equal times, to the millisecond."""
 
 class Sink(Protocol):
     """Takes profiles: Pyroscope's queue, the local store."""
+
+    @property
+    def gives_back(self) -> bool:
+        """Whether profiles that it drops come back (``Publisher.carry``), to be told with later
+        ones."""
+        ...
 
     def offer(self, profiles: Sequence[ContainerProfile]) -> None:
         """Never blocks for long."""
@@ -76,6 +82,8 @@ class Publisher:
         self._last: dict[Owner, _Last] = {}
         self._lost: Mapping[str, int] = {}
         self._lost_now: dict[str, int] = {}
+        self._driver: Mapping[ProcessId, int] = {}
+        """What the driver said at the beginning of the interval's profiles."""
         self._end_ns = self._latest_ns = self._time_ns = boundary(clock(), interval_ns)
         """End of the interval that is being told, or was told last, by the clock; the latest end
         that was ever told; the time that the profiles are given."""
@@ -139,8 +147,7 @@ class Publisher:
         while self._waiting and time.monotonic() < end:
             owner, processes = self._waiting.popleft()
             profile = allocations_only(self._profile(owner, processes, time_ns))
-            if profile.samples:
-                self._hand_on(ContainerProfile(owner, time_ns, self._interval_ns, profile, False))
+            self._hand_on(ContainerProfile(owner, time_ns, self._interval_ns, profile, False))
         return not self._waiting
 
     def current(self, owner: Owner) -> Profile | None:
@@ -189,6 +196,7 @@ class Publisher:
             if number > self._lost.get(name, 0)
         }
         self._lost = lost
+        self._driver = self._recorder.driver_bytes()
         self._waiting.extend(self._following.processes.by_owner().items())
 
     def _publish(self, owner: Owner, processes: list[Process]) -> None:
@@ -198,8 +206,7 @@ class Publisher:
             return
         ended = [process for process in processes if process.ended is not None]
         profile = self._profile(owner, processes, self._time_ns)
-        if profile.samples or profile.failures:
-            self._hand_on(ContainerProfile(owner, self._time_ns, self._interval_ns, profile))
+        self._hand_on(ContainerProfile(owner, self._time_ns, self._interval_ns, profile))
         for process in processes:
             gone = self._recorder.make_room(process.id)
             self._told.let_go(gone)
@@ -208,13 +215,17 @@ class Publisher:
             self._following.published(ended)
 
     def _hand_on(self, made: ContainerProfile) -> None:
-        self.counts["profiles_made"] += 1
+        with_carried = replace(made, profile=self._carried.add_to(made.owner, made.profile))
+        if with_carried.profile.samples or with_carried.profile.failures:
+            self.counts["profiles_made"] += 1
         for sink in self._sinks:
-            sink.offer([made])
+            told = with_carried if sink.gives_back else made
+            if told.profile.samples or told.profile.failures:
+                sink.offer([told])
 
     def _profile(self, owner: Owner, processes: list[Process], time_ns: int) -> Profile:
         ledger = self._recorder.ledger
-        driver = self._recorder.driver_bytes(process.id for process in processes)
+        driver = self._driver
         version = tuple((p.id, p.ended, ledger.version(p.id), driver.get(p.id)) for p in processes)
         last = self._last.get(owner)
         if last is not None and last.version == version and not self._lost_now:
@@ -229,9 +240,10 @@ class Publisher:
                 completeness=self._lost_now,
                 about=self._about,
                 labels=self._labels,
+                driver=driver,
             )
             self._last[owner] = _Last(version, held_only(profile))
-        return self._carried.add_to(owner, profile)
+        return profile
 
     def _labels(self, process: ProcessId, device: int) -> Labels:
         index, uuid = ("", "") if device == UNKNOWN_DEVICE else self._gpu_of(process, device)

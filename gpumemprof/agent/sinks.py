@@ -21,6 +21,8 @@ _Off = Callable[[Owner], bool]
 class StoreSink:
     """Puts profiles into the local store."""
 
+    gives_back = False
+
     def __init__(self, store: ProfileStore) -> None:
         self.store = store
         self._queue: deque[ContainerProfile | _Off] = deque()
@@ -83,6 +85,8 @@ class StoreSink:
 
 class PyroscopeSink:
     """Pushes profiles; Pyroscope keeps what was sent before a namespace was switched off."""
+
+    gives_back = True
 
     def __init__(self, pusher: Pusher) -> None:
         self._pusher = pusher

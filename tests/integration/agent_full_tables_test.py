@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from gpumemprof.agent.discovery import Discovery
 from gpumemprof.errors import ProbeError
 from gpumemprof.probe.syscalls import BpfMap
 from gpumemprof.recorder import Recorder
@@ -99,3 +102,24 @@ def test_a_process_that_ended_as_it_was_switched_off_leaves_its_pid_to_others() 
 
         assert process.ended is not None
         assert recorder.probes._processes.get(running.pid.to_bytes(4, "little")) is None
+
+
+def test_without_a_file_to_open_processes_are_looked_at_later() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    filled: list[int] = []
+    with Recorder(options()) as recorder:
+        discovery = Discovery(recorder)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (512, limits[1]))
+        try:
+            with contextlib.suppress(OSError):
+                while True:
+                    filled.append(os.dup(0))
+            discovery.turn(())
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            for fd in filled:
+                os.close(fd)
+        assert discovery.rounds == 0
+
+        discovery.again()
+        until(lambda: discovery.rounds == 1, lambda: discovery.turn(()))

@@ -124,15 +124,32 @@ def running(container: Container, *arguments: str) -> Iterator[subprocess.Popen[
             process.wait()
 
 
+class Kept:
+    """A sink that loses nothing, as the store."""
+
+    gives_back = False
+
+    def __init__(self) -> None:
+        self.got: list[ContainerProfile] = []
+
+    def offer(self, profiles: Sequence[ContainerProfile]) -> None:
+        self.got += profiles
+
+    def forget_where(self, off: Callable[[Owner], bool]) -> None:
+        self.got = [each for each in self.got if not off(each.owner)]
+
+
 class Node:
     """The agent's parts, wired as it wires them, with a list at the end."""
+
+    gives_back = True
 
     def __init__(self, recorder: Recorder, accounts: Accounts, bounds: Bounds) -> None:
         self.index, self.switch = PodIndex(), Switch()
         self.ready = self.up_to_date = True
         self.recorder, self.accounts, self.now = recorder, accounts, 0
         self.got: list[ContainerProfile] = []
-        self.forgotten: list[Callable[[Owner], bool]] = []
+        self.store = Kept()
         self.following = Following(
             recorder, self, accounts, "node-a", bounds=bounds,
             on_dropped=lambda process: self.publisher.forget_process(process),  # noqa: PLW0108
@@ -140,7 +157,7 @@ class Node:
         )  # fmt: skip
         self.discovery = Discovery(recorder)
         self.publisher = Publisher(
-            recorder, self.following, [self], interval_ns=SECOND,
+            recorder, self.following, [self, self.store], interval_ns=SECOND,
             gpu_of=lambda _process, _device: ("", ""), about={}, clock=lambda: self.now,
         )  # fmt: skip
 
@@ -575,3 +592,22 @@ def test_processes_that_end_at_once_take_no_room_from_those_that_wait() -> None:
             agent.look()
             assert agent.states(process) == ["held"]
         assert agent.following.counts["held_without_pod"] == 5
+
+
+def test_what_a_server_did_not_get_is_told_to_it_again_and_not_to_the_store() -> None:
+    worker = Container("ml")
+    with node() as agent:
+        agent.set(ml="on")
+        agent.knows(worker)
+        with running(worker, *WORK):
+            agent.look()
+            [dropped] = agent.interval()
+            assert agent.told(worker) == (8 * MIB, 3 * MIB)
+
+            agent.publisher.carry(dropped)
+            agent.interval()
+            assert agent.told(worker) == (8 * MIB, 3 * MIB)
+            agent.interval()
+            assert agent.told(worker) == (0, 3 * MIB)
+        allocated = [each.profile.total.alloc_space for each in agent.store.got]
+        assert allocated == [8 * MIB, 0, 0]
