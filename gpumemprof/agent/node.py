@@ -147,6 +147,7 @@ class NodeAgent:
         if not self._publisher.flush(MAKE_SECONDS):
             log.warning("not every container's last allocations could be told")
         self._outputs.flush(FLUSH_SECONDS)
+        self._outputs.close()  # before detaching, which takes old kernels half a minute
 
     def _turn(self) -> None:
         self._follow()

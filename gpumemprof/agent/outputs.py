@@ -93,9 +93,13 @@ class Outputs:
         """They run already."""
         return self
 
+    def close(self) -> None:
+        """End their threads; what waits for the disk is written."""
+        self._close.close()
+
     def __exit__(self, *_: object) -> None:
         """End."""
-        self._close.close()
+        self.close()
 
 
 def _pyroscope(settings: Settings) -> PyroscopeSettings:
