@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from gpumemprof.errors import RemoteDataError
@@ -31,9 +32,9 @@ def stacks(store: ProfileStore, owner: Owner, since_ns: int) -> dict[str, Any]:
     snapshots: list[Profile] = []
     if points:
         first, last = max(points[0].time_ns, since_ns), points[-1].until_ns
-        times = sorted(
-            {first + (last - first) * n // (OBSERVATIONS - 1) for n in range(OBSERVATIONS)}
-        )
+        count = min(OBSERVATIONS, 1 + (last - first) // _interval_ns(store, owner))
+        steps = max(count - 1, 1)
+        times = [first + (last - first) * n // steps for n in range(count)]
         snapshots = list(_snapshots(store, owner, times, numbers))
     numbered = list(numbers)
     found = growth.growth(snapshots)
@@ -46,6 +47,12 @@ def stacks(store: ProfileStore, owner: Owner, since_ns: int) -> dict[str, Any]:
             for each in found[:MAX_STACKS]
         ],
     }
+
+
+def _interval_ns(store: ProfileStore, owner: Owner) -> int:
+    """About the time between two profiles: what was held was not looked at more often than that."""
+    times = store.times(owner)
+    return min((after - before for before, after in pairwise(times)), default=1 << 62)
 
 
 def _snapshots(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 
 from gpumemprof.ledger.model import LedgerSnapshot
@@ -13,9 +12,6 @@ from gpumemprof.process.patience import Patience
 from gpumemprof.process.trust import Trust
 from gpumemprof.recorder.patient_nvml import PatientNvml
 
-FRESH_SECONDS = 1.0
-"""How long an answer of NVML is used: containers of one interval ask one after the other."""
-
 
 class DriverView:
     """NVML's view, as far as there is one."""
@@ -25,8 +21,6 @@ class DriverView:
         self._locator = GpuLocator(self._nvml, trust=trust)
         self._ordinals: dict[ProcessId, set[int]] = {}
         self._at_attach: dict[ProcessId, int] = {}
-        self._bytes: Mapping[int, int] = {}
-        self._asked = -FRESH_SECONDS
 
     @property
     def single_gpu(self) -> bool:
@@ -51,11 +45,10 @@ class DriverView:
         return self._locator.locate(process, device, ordinals)
 
     def bytes_of(self, running: Iterable[ProcessId]) -> dict[ProcessId, int]:
-        """What the driver attributes to processes now, contexts and code included."""
-        now = time.monotonic()
-        if now - self._asked >= FRESH_SECONDS:
-            self._bytes, self._asked = self._nvml.process_bytes(), now
-        return {each: self._bytes[each.pid] for each in running if each.pid in self._bytes}
+        """What the driver attributes to processes now, contexts and code included. Some
+        milliseconds for each GPU."""
+        used = self._nvml.process_bytes()
+        return {each: used[each.pid] for each in running if each.pid in used}
 
     def before_attach(
         self, snapshot: LedgerSnapshot, driver: Mapping[ProcessId, int]

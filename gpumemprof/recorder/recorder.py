@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -410,10 +410,12 @@ class Recorder:
         labels: PlaceLabels = lambda _process, _device: (),
         series: Mapping[SeriesKey, Points] | None = None,
         histories: Mapping[AggregateKey, Points] | None = None,
+        driver: Mapping[ProcessId, int] | None = None,
     ) -> Profile:
         """The profile of some processes; ``snapshot``, ``series`` and ``histories``: theirs.
-        ``completeness``: instead of everything that was lost since the start."""
-        driver = self._driver_bytes()
+        ``completeness``: instead of everything that was lost since the start. ``driver``: what
+        ``driver_bytes`` told a moment ago; else it is asked again."""
+        driver = self.driver_bytes() if driver is None else driver
         # First, so that frames without a symbol are among what is told below.
         self.stacks.resolve_all(aggregate.key.stack for aggregate in snapshot.aggregates)
         before = self._driver.before_attach(snapshot, driver)
@@ -437,16 +439,13 @@ class Recorder:
         where it is not sure."""
         return self._driver.gpu_of(process, device)
 
-    def driver_bytes(self, processes: Iterable[ProcessId]) -> Mapping[ProcessId, int]:
-        """What the driver attributes to these processes, as far as it tells."""
-        return self._driver.bytes_of(processes)
+    def driver_bytes(self) -> Mapping[ProcessId, int]:
+        """What the driver attributes to running processes now, as far as it tells."""
+        return self._driver.bytes_of(process.id for process in self.processes.running)
 
     def held_before(self, snapshot: LedgerSnapshot) -> Mapping[ProcessId, int]:
         """Bytes that processes hold from before they were recorded, at most; as far as known."""
-        return self._driver.before_attach(snapshot, self._driver_bytes())
-
-    def _driver_bytes(self) -> dict[ProcessId, int]:
-        return self._driver.bytes_of(process.id for process in self.processes.running)
+        return self._driver.before_attach(snapshot, self.driver_bytes())
 
     def pause(self) -> None:
         """Record no process any more; the probes stay until ``close``."""

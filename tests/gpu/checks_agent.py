@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from common import LOST, gpumemprof, script, session
+from common import LOST, gpumemprof, session
 from compare import (
     GPU_KINDS,
     label,
@@ -40,8 +40,11 @@ OUT_OF_MEMORY = "2"
 def phases(
     run: Run, s: Session, name: str, *steps: str, env: dict[str, str] | None = None
 ) -> Program:
-    """The program of all these checks; ``name`` is its workload."""
-    command = script(run, "torch_phases.py", name, *steps)
+    """The program of all these checks; ``name`` is its workload: that of the file it is."""
+    file = run.logs / name
+    if not file.is_symlink():
+        file.symlink_to(run.programs / "torch_phases.py")
+    command = [run.python, "-u", str(file), name, *steps]
     return s.start(name, command, {**run.env, **CONFIGURATION, **(env or {})})
 
 

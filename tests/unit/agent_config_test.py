@@ -76,7 +76,10 @@ def test_each_setting_can_be_given_in_each_way(setting: object, tmp_path: Path) 
         ("- a", "must be keys with values"),
         ("a: [", "is not YAML"),
         ("kubernetes: on", "namespace is needed"),
-        ("interval: 2s\npyroscope:\n  jitter: 4s", "pyroscope.jitter must be shorter"),
+        (
+            "interval: 2s\npyroscope:\n  url: http://x\n  jitter: 4s",
+            "pyroscope.jitter must be shorter",
+        ),
         ("pyroscope:\n  password_file: /x", "pyroscope.password_file needs pyroscope.user"),
         ("pyroscope:\n  cert_file: /x", "go together"),
         ("pyroscope:\n  labels: {a-b: c}", "'a-b' is no label name"),
