@@ -533,7 +533,6 @@ def test_memory_from_before_is_followed_though_the_process_does_nothing_else() -
         assert agent.told(worker) == (0, 500 * MIB)
 
         held["bytes"] = 100 * MIB
-        agent.recorder._driver._asked = -1.0
         agent.interval()
         assert agent.told(worker) == (0, 100 * MIB)
 
