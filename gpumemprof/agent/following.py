@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from gpumemprof.agent.accounts import Accounts
 from gpumemprof.agent.followed import Followed, FollowedProcesses
-from gpumemprof.agent.placing import OFF, Cluster, Placement, State, place
+from gpumemprof.agent.placing import HELD, OFF, Cluster, Placement, State, place
 from gpumemprof.errors import ProbeError
 from gpumemprof.export.model import Owner
 from gpumemprof.kube.cgroup import container_of
@@ -80,13 +80,14 @@ class Following:
     # Processes come
 
     def new(self, process: Process) -> None:
-        """A process is recorded from now on, if it may be."""
+        """A process, or a new program of one, is recorded from now on, if it may be."""
         known = self.processes.get(process.id)
         if known is not None:
             # Calls arrived after its end was told: its end will be told again.
             known.process = process
             return
-        followed = Followed(process, self._ref_of(process.id.pid))
+        placement = HELD if process.recorded else OFF
+        followed = Followed(process, self._ref_of(process.id.pid), placement)
         self.processes.add(followed)
         self._settle(followed)
 

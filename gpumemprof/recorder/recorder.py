@@ -70,7 +70,7 @@ class Recorder:
         self.options = options or RecorderOptions()
         self.on_new: Callable[[Process], None] = lambda _: None
         """Called with each process, and each new program of one, that is recorded from now on: the
-        place to switch it off."""
+        place to switch it off. Also with the new program of one that is switched off."""
         self.started_ns = time.time_ns()
         self._started = time.monotonic_ns()
         with contextlib.ExitStack() as stack:
@@ -334,7 +334,7 @@ class Recorder:
             program = self.processes.executed(process, comm)
             if program.recorded:
                 self._scanner.scan(program)
-                self.on_new(program)
+            self.on_new(program)
         else:
             self.processes.end(process, reason)
 

@@ -610,3 +610,21 @@ def test_what_a_server_did_not_get_is_told_to_it_again_and_not_to_the_store() ->
             assert agent.told(worker) == (0, 3 * MIB)
         allocated = [each.profile.total.alloc_space for each in agent.store.got]
         assert allocated == [8 * MIB, 0, 0]
+
+
+def test_a_program_run_by_a_process_that_was_switched_off_just_now_is_off_and_forgotten() -> None:
+    worker = Container("ml")
+    with node() as agent:
+        agent.set(ml="on")
+        agent.knows(worker)
+        with running(worker, *WORK) as process:
+            agent.look()
+            [followed] = agent.following.processes.of_pid(process.pid)
+            agent.set()
+            # The kernel had told of the exec before.
+            agent.recorder._end(followed.process, time.monotonic_ns(), "exec", "next")
+
+            assert agent.states(process) == ["off"]
+            assert not agent.kept(process)
+        until(lambda: not agent.following.processes.of_pid(process.pid), agent.turn)
+        assert process.pid not in {each.id.pid for each in agent.recorder.processes.all}
