@@ -76,13 +76,13 @@ def _row(run: Run, name: str, pid: int, picture: str, held: int) -> None:
     run.true(f"{name}: a row of the process", bool(found), " ".join(columns))
     run.equal(f"{name}: in use, of PyTorch's reserved bytes", columns[1], units.size(held))
     run.true(f"{name}: its failures are told", columns[5].isdigit(), columns[5])
-    run.true(f"{name}: its program is told", "torch_phases.py" in columns[6], columns[6])
+    run.true(f"{name}: its program is told", "gpu-top" in columns[6], columns[6])
 
 
 def _function(run: Run, picture: str, held: int) -> None:
     """What holds it: the nearest Python function (the stand-in's allocator is one)."""
     name = r"CUDACachingAllocator\.segment" if run.stand_ins else "take"
-    found = re.search(rf"^ *(\S+ [KMG]?i?B) .*\b{name}\b.*\.py:\d+ *$", picture, re.M)
+    found = re.search(rf"^ *(\S+ [KMG]?i?B) .*\b{name}\b.*:\d+ *$", picture, re.M)
     run.true("one: the function that holds it", bool(found), found[0].strip() if found else "")
     run.equal("one: what it holds", found[1] if found else "", units.size(held))
 
