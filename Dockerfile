@@ -9,6 +9,7 @@
 ARG BASE=debian:bookworm-slim
 
 FROM ${BASE} AS build
+LABEL stage=gpumemprof-build
 # Certificates for pip behind a proxy of one's own: --build-arg PIP_CERT=/path, mounted with -v.
 ARG PIP_CERT
 ENV DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1

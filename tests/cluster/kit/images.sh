@@ -33,3 +33,5 @@ mkdir "$context/fakes"
 cp build/fakes/{libcudart.so.12,driver_loop,driver_loop_dlopen,driver_only} "$context/fakes/"
 cp tests/cluster/workload/{Dockerfile,work.py} "$context/"
 build workload "$context"
+# what earlier builds left; today's are the cache of the next
+podman image prune --force --filter label=stage=gpumemprof-build --filter until=24h >/dev/null || true
