@@ -7,6 +7,7 @@ nothing of it was published before.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections import Counter
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from gpumemprof.agent.accounts import Accounts
 from gpumemprof.agent.followed import Followed, FollowedProcesses
 from gpumemprof.agent.placing import HELD, OFF, Cluster, Placement, State, place
-from gpumemprof.errors import ProbeError
+from gpumemprof.errors import ProbeError, ProcessGone
 from gpumemprof.export.model import Owner
 from gpumemprof.kube.cgroup import container_of
 from gpumemprof.kube.model import ContainerRef
@@ -87,17 +88,23 @@ class Following:
             known.process = process
             return
         placement = HELD if process.recorded else OFF
-        followed = Followed(process, self._ref_of(process.id.pid), placement)
+        followed = Followed(process, self._ref_of(process.id), placement)
         self.processes.add(followed)
         self._settle(followed)
 
-    def _ref_of(self, pid: int) -> ContainerRef | None:
-        text = procfs.read_cgroup(pid)
-        if text:
-            return container_of(text)
+    def _ref_of(self, process: ProcessId) -> ContainerRef | None:
+        text = procfs.read_cgroup(process.pid)
+        # Looked at after that: the kernel moves one that ends to the root of its (version 1)
+        # hierarchies, where it is in no container, and its pid may be another's by now.
+        with contextlib.suppress(ProcessGone):
+            stat = procfs.read_stat(process.pid)
+            ref = container_of(text)
+            if stat.start_ns == process.start_ns and (ref is not None or not stat.exiting):
+                return ref
         # It ended already. Another program of the same process tells; else nobody knows, and it
         # must not be taken for one outside of containers.
-        known = self.processes.of_pid(pid)
+        known = [f for f in self.processes.of_pid(process.pid)
+                 if f.process.id.start_ns == process.start_ns]  # fmt: skip
         return known[-1].ref if known else NOWHERE
 
     def reconsider(self) -> None:

@@ -13,6 +13,8 @@ from gpumemprof.process.identity import NS_PER_TICK
 PROC = Path("/proc")
 _MAX_COMMAND = 4096
 _MAX_CGROUP = 64 << 10
+_PF_EXITING = 4
+"""Of the flags in ``/proc/PID/stat`` (include/linux/sched.h)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,8 @@ class Stat:
     state: str
     parent: int
     start_ns: int
+    exiting: bool = False
+    """It has begun to end: its control groups may be the root's already."""
 
 
 def parse_stat(text: str) -> Stat:
@@ -33,7 +37,13 @@ def parse_stat(text: str) -> Stat:
     """
     start, end = text.index("("), text.rindex(")")
     fields = text[end + 2 :].split()
-    return Stat(text[start + 1 : end], fields[0], int(fields[1]), int(fields[19]) * NS_PER_TICK)
+    return Stat(
+        comm=text[start + 1 : end],
+        state=fields[0],
+        parent=int(fields[1]),
+        start_ns=int(fields[19]) * NS_PER_TICK,
+        exiting=fields[0] in {"Z", "X"} or bool(int(fields[6]) & _PF_EXITING),
+    )
 
 
 def read_stat(pid: int, proc: Path = PROC) -> Stat:

@@ -29,6 +29,7 @@ from gpumemprof.kube.pod_json import SeenPod
 from gpumemprof.kube.pods import PodIndex
 from gpumemprof.kube.switch import Switch
 from gpumemprof.probe.loader import Options
+from gpumemprof.process import procfs
 from gpumemprof.process.gpu import Nvml
 from gpumemprof.process.identity import ProcessId
 from gpumemprof.process.table import Process
@@ -628,3 +629,23 @@ def test_a_program_run_by_a_process_that_was_switched_off_just_now_is_off_and_fo
             assert not agent.kept(process)
         until(lambda: not agent.following.processes.of_pid(process.pid), agent.turn)
         assert process.pid not in {each.id.pid for each in agent.recorder.processes.all}
+
+
+def test_a_process_that_has_ended_is_not_taken_for_the_hosts() -> None:
+    """The kernel moves it out of its container's control groups before its parent takes note."""
+    off = Container("off")
+    with node() as agent, off.group() as group:
+        agent.set(_host="on", off="off")
+        agent.knows(off)
+        with subprocess.Popen(
+            ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh",
+             str(FAKES / "driver_loop"), *WORK],
+            stdout=subprocess.DEVNULL, env={**os.environ, "LD_LIBRARY_PATH": str(FAKES)},
+        ) as process:  # fmt: skip
+            until(lambda: procfs.read_stat(process.pid).state == "Z", lambda: time.sleep(0.01))
+            agent.recorder.drain()
+            agent.turn()
+            agent.interval()
+            pids = {dict(s.labels)["pid"] for each in agent.got for s in each.profile.samples}
+            assert str(process.pid) not in pids
+            assert not agent.kept(process)
