@@ -21,7 +21,8 @@ from gpumemprof.probe.syscalls import BpfMap
 WINDOW = 16384
 """Bytes of a task_struct that are looked at; it has 9 to 13 KiB."""
 _PIECE = 256
-_KERNEL_HALF = 0xFFFF_8000_0000_0000
+_KERNEL_HALF = 0xFF00_0000_0000_0000
+"""Where the kernel's addresses begin with page tables of five levels; with four it is higher."""
 _ARCH_PRCTL, _ARCH_GET_FS = 158, 0x1003
 _FIRST_THREADS, _MORE_THREADS = 3, 2
 _NANOSECONDS = 10**9

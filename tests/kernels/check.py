@@ -151,14 +151,10 @@ def _doctor(verdict: Verdict, step: Mapping[str, Any]) -> None:
     if found["attaching"]["status"] == "ok":
         chosen = found["attaching"]["found"].removeprefix("by ").split(";")[0]
         loader = found["loader"]["found"].split(";")[0]
-        expected = "libbpf" if step["btf"] else "bcc"
-        verdict.loaders[expected] = loader
-        if not loader.startswith(expected):
-            verdict.problems.append(f"doctor loads by {loader}, not by {expected}")
-    if step["btf"]:
-        verdict.chosen = chosen
-    else:
-        verdict.without_btf = chosen
+        verdict.loaders["libbpf"] = loader
+        if not loader.startswith("libbpf"):
+            verdict.problems.append(f"doctor loads by {loader}, not by libbpf")
+    verdict.chosen = chosen
     failed = [check for check in report["checks"] if check["status"] == "fail"]
     advice = "; ".join(f"{c['name']}: {c['found']}: {c['advice']}" for c in failed[:1])
     verdict.advice = verdict.advice or advice
@@ -198,9 +194,12 @@ def _record(verdict: Verdict, step: Mapping[str, Any]) -> None:
         return
     profile = pprof.decode(base64.b64decode(step["profile"]))
     verdict.programs[mode, program] = content(profile)
-    expected = "libbpf" if step["btf"] else "bcc"
-    if not profile.about["loader"].startswith(expected):
-        verdict.problems.append(f"{mode}, {program}: loaded by {profile.about['loader']}")
+    loader, expected = profile.about["loader"], "libbpf"
+    if not step["btf"]:
+        expected, verdict.without_btf = "bcc", profile.about["attach"]
+        verdict.loaders["bcc"] = loader
+    if not loader.startswith(expected):
+        verdict.problems.append(f"{mode}, {program}: loaded by {loader}")
     found = [*differences(profile, step["truths"][0]), *lost(profile.completeness)]
     if program == "llm_server":
         found += book_differences(profile, json.loads(step["stdout"].split("\n", 1)[0]))

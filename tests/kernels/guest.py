@@ -163,7 +163,7 @@ def work(results: Results, plan: dict[str, Any]) -> None:
         booted=time.clock_gettime(time.CLOCK_BOOTTIME),
     )
     results.tell("offsets", **run(lambda: print(json.dumps(offsets.told_and_found()))))
-    results.tell("doctor", btf=True, **command("doctor", "--json"))
+    results.tell("doctor", **command("doctor", "--json"))
     for mode, programs in plan["modes"].items():
         cost = run(lambda mode=mode: attach_cost.measure("libbpf", mode))  # type: ignore[misc]
         results.tell("attach", mode=mode, **cost)
@@ -172,7 +172,6 @@ def work(results: Results, plan: dict[str, Any]) -> None:
             results.tell("record", btf=True, mode=mode, **done)
     if plan["without_btf"]:
         mount("tmpfs", str(KERNEL_BTF))
-        results.tell("doctor", btf=False, **command("doctor", "--json"))
         for program in plan["without_btf"]:
             results.tell("record", btf=False, mode="", **record(program))
 

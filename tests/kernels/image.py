@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -95,9 +96,7 @@ def system() -> Path:
     root, site = CACHE / "root", CACHE / "site"
     for old in (root, site):
         shutil.rmtree(old, ignore_errors=True)
-    for name in ("lib", "lib64", "bin", "sbin"):
-        (root / "usr" / name).mkdir(parents=True)
-        (root / name).symlink_to(f"usr/{name}")
+    _merged(root)
     for deb in archive().fetch_all(SYSTEM_PACKAGES, SYSTEM_SUITE):
         _unpack(deb, root, ".")
     for name in _LEFT_OUT:
@@ -113,6 +112,13 @@ def system() -> Path:
             cpio.directory(name)
         cpio.character_device("dev/console", 5, 1)
     return new.rename(path)
+
+
+def _merged(root: Path) -> None:
+    """The directories of programs and libraries, as Debian has them."""
+    for name in ("lib", "lib64", "bin", "sbin"):
+        (root / "usr" / name).mkdir(parents=True)
+        (root / name).symlink_to(f"usr/{name}")
 
 
 def _install_dependencies(site: Path) -> None:
@@ -170,23 +176,24 @@ def checkout(plan: object) -> Path:
 def compiler() -> Path:
     """A cpio archive with bcc and what it needs beyond ``system``."""
     path = CACHE / "bcc.cpio"
-    if not path.exists():
-        have = {deb.name for deb in (CACHE / "apt" / f"debs-{SYSTEM_SUITE}").glob("*.deb")}
-        root = CACHE / "bcc"
-        shutil.rmtree(root, ignore_errors=True)
-        for deb in archive().fetch_all(BCC_PACKAGES, SYSTEM_SUITE):
-            if deb.name not in have and not deb.name.startswith(("python3", "libpython3")):
-                _unpack(deb, root, ".")
-            elif deb.name.startswith("python3-bpfcc"):
-                _unpack(deb, root, "./usr/lib/python3/dist-packages/bcc/*")
-        for name in _LEFT_OUT:
-            shutil.rmtree(root / name, ignore_errors=True)
-        _compile(root / "usr/lib/python3/dist-packages", "/usr/lib/python3/dist-packages")
-        new = path.with_suffix(".new")
-        with Cpio(new) as cpio:
-            cpio.tree(root)
-        new.rename(path)
-    return path
+    if path.exists():
+        return path
+    root, base = CACHE / "bcc", CACHE / "root"
+    shutil.rmtree(root, ignore_errors=True)
+    _merged(root)
+    for deb in archive().fetch_all(BCC_PACKAGES, SYSTEM_SUITE):
+        if not deb.name.startswith(("python3.", "libpython3")):
+            _unpack(deb, root, ".")
+    for name in _LEFT_OUT:
+        shutil.rmtree(root / name, ignore_errors=True)
+    for file in list(root.rglob("*")):
+        if not file.is_dir() and os.path.lexists(base / file.relative_to(root)):
+            file.unlink()  # it is in the other archive
+    _compile(root / "usr/lib/python3/dist-packages", "/usr/lib/python3/dist-packages")
+    new = path.with_suffix(".new")
+    with Cpio(new) as cpio:
+        cpio.tree(root)
+    return new.rename(path)
 
 
 def initial_file_system(plan: object, *, bcc: bool) -> Path:

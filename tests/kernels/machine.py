@@ -12,7 +12,7 @@ from typing import Any
 from tests.kernels.archive import NotAtHand
 
 QEMU = "qemu-system-x86_64"
-MEMORY_MIB = 1536
+MEMORY_MIB = 2048
 PROCESSORS = 2
 LIMIT_SECONDS = 900.0
 
