@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -74,6 +76,16 @@ def test_its_image_can_record_and_has_no_compiler(lab: Lab) -> None:
     assert b"recording works here" in lab.inside_agent("gpumemprof", "doctor")
     tools = "cc gcc clang bpftool pip make"
     assert lab.inside_agent("sh", "-c", f"command -v {tools} || true") == b""
+    find = "cd /opt/gpumemprof/lib/python3*/site-packages; find gpumemprof -type f"
+    packaged = set(lab.inside_agent("sh", "-c", find).decode().split())
+    source = REPOSITORY / "gpumemprof"
+    wanted = {
+        f"gpumemprof/{Path(folder).relative_to(source) / name}".replace("/./", "/")
+        for folder, _, names in os.walk(source, followlinks=True)
+        for name in names
+        if not name.endswith(".pyc")
+    }
+    assert wanted - packaged == set()
     assert lab.inside_agent("sh", "-c", "touch /opt/x 2>/dev/null && echo written || true") == b""
 
 
