@@ -98,6 +98,8 @@ class Btf:
             if magic != _MAGIC:
                 raise ValueError("not BTF")
             type_off, type_len, str_off, str_len = struct.unpack_from("<IIII", data, 8)
+            if max(type_off + type_len, str_off + str_len) > len(data) - header:
+                raise ValueError("BTF that ends early")
             self._raw, self._types_at = data, header + type_off
             self._strings = data[header + str_off : header + str_off + str_len]
             self._data = data[header + type_off : header + type_off + type_len]

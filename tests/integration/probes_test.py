@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,7 +20,7 @@ from gpumemprof.probe.events import CallEvent, EventReader, EventType
 from gpumemprof.probe.inbox import Inbox
 from gpumemprof.probe.loader import Options, Probes
 from gpumemprof.process.libraries import LibraryProber
-from tests.integration.recording import FAKES
+from tests.integration.recording import FAKES, until
 
 DRIVER = FAKES / "libcuda.so.1"
 MODES = pytest.mark.parametrize("mode", AttachMode)
@@ -129,6 +132,75 @@ def test_calls_of_recorded_processes_are_told_as_long_as_it_is_on(mode: AttachMo
         probes.pause()
         driver.call("cuMemFree_v2", 12345)
         assert driver.heard() == []
+        link.close()
+
+
+def only(*names: str) -> list[Target]:
+    rows = {ROWS[name] for name in names}
+    return [target for target in targets() if target.cookie & 0x3FF in rows]
+
+
+SLOW_CALL = """
+import ctypes
+driver = ctypes.CDLL("libcuda.so.1")
+print("ready", flush=True)
+for _ in range(2):
+    input()
+    driver.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), ctypes.c_uint64(4096))
+    print("done", flush=True)
+"""
+
+
+def test_a_call_during_which_the_process_was_switched_off_is_not_told() -> None:
+    with (
+        Probes() as probes,
+        subprocess.Popen(
+            [sys.executable, "-c", SLOW_CALL], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            env={**os.environ, "LD_LIBRARY_PATH": str(FAKES),
+                 "GPUMEMPROF_FAKE_SLEEP": "cuMemAlloc_v2:0.5"},
+        ) as program,
+    ):  # fmt: skip
+        assert program.stdin and program.stdout
+        link = probes.attach(str(DRIVER), only("cuMemAlloc_v2"))
+        program.stdout.readline()
+        probes.set_process(program.pid, on=True)
+        program.stdin.write(b"\n")
+        program.stdin.flush()
+        until(lambda: probes.stacks.waiting, lambda: time.sleep(0.001))  # sent at entry
+        probes.set_process(program.pid, on=False)
+        program.stdout.readline()
+        assert not probes.events.waiting
+        probes.set_process(program.pid, on=True)
+        program.stdin.write(b"\n")
+        program.stdin.close()
+        program.stdout.readline()
+        assert probes.events.waiting
+        link.close()
+
+
+def test_a_context_that_was_changed_while_off_is_not_known_afterwards() -> None:
+    with Probes() as probes:
+        link = probes.attach(str(DRIVER), only("cuCtxSetCurrent", "cuMemFree_v2"))
+        driver = Driver(probes)
+        inbox = Inbox(probes.events, probes.stacks, EventReader(probes.layout))
+        own = os.getpid()
+
+        def context_told() -> int:
+            driver.call("cuMemFree_v2", 12345)
+            inbox.collect()
+            event = inbox.next()
+            while (later := inbox.next()) is not None:
+                event = later
+            assert isinstance(event, CallEvent)
+            return event.context
+
+        probes.set_process(own, on=True)
+        driver.call("cuCtxSetCurrent", 0x1000)
+        assert context_told() == 0x1000
+        probes.set_process(own, on=False)
+        driver.call("cuCtxSetCurrent", 0x2000)
+        probes.set_process(own, on=True)
+        assert context_told() == 0  # unknown, and not the one of before
         link.close()
 
 

@@ -107,3 +107,54 @@ def test_fields_are_unpacked_in_the_order_they_have() -> None:
 def test_what_is_not_btf_is_refused(data: bytes) -> None:
     with pytest.raises((ValueError, struct.error)):
         Btf(data)
+
+
+def test_a_damaged_blob_is_refused_and_nothing_else_happens() -> None:
+    whole = btf().with_global(())
+    with pytest.raises(ValueError, match="ends early"):
+        Btf(whole[: len(whole) // 4])
+
+
+def test_maps_are_known_by_their_declarations() -> None:
+    maps = btf().maps("maps")
+    assert maps["processes"] == {"type": 1, "max_entries": 16384, "key_size": 4, "value_size": 4}
+    assert maps["python_targets"]["value_size"] == btf().layout("python_target").size
+    assert maps["threads"]["value_size"] == btf().layout("thread_state").size
+    assert maps["events"] == {"type": 27, "max_entries": 4 << 20}
+
+
+def test_every_map_of_the_programs_is_among_the_declarations() -> None:
+    if shutil.which("bpftool") is None:
+        pytest.skip("bpftool is not installed")
+    command = ["bpftool", "--json", "btf", "dump", "file", str(OBJECT)]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    types = json.loads(output)["types"]
+    names = {t["id"]: t["name"] for t in types}
+    (section,) = (t for t in types if t["kind"] == "DATASEC" and t["name"] == ".maps")
+    assert {names[var["type_id"]] for var in section["vars"]} == {*btf().maps("maps")}
+
+
+def test_a_function_is_marked_as_global_without_changing_anything_else() -> None:
+    before = btf().with_global(())
+    after = btf().with_global(["on_exit"])
+    differing = [i for i in range(len(before)) if before[i] != after[i]]
+    assert len(differing) <= 1
+    assert Btf(after).function("on_exit") == btf().function("on_exit")
+
+
+def test_members_of_a_member_without_a_name_are_found() -> None:
+    # as pahole writes task_struct where the kernel shuffles its fields: struct outer { int a;
+    # struct { int b; int c; }; }
+    strings = b"\0outer\0a\0b\0c\0int\0"
+    at = {name: strings.index(b"\0" + name.encode() + b"\0") + 1 for name in "abc"}
+    types = (
+        struct.pack("<IIII", strings.index(b"int"), 1 << 24, 4, 32)
+        + struct.pack("<III" + "III" * 2, 0, 4 << 24 | 2, 8, at["b"], 1, 0, at["c"], 1, 32)
+        + struct.pack("<III" + "III" * 2, 1, 4 << 24 | 2, 12, at["a"], 1, 0, 0, 2, 32)
+    )
+    header = struct.pack("<HBBIIIII", 0xEB9F, 1, 0, 24, 0, len(types), len(types), len(strings))
+    made = Btf(header + types + strings)
+    assert [made.offset("outer", name) for name in "abc"] == [0, 4, 8]
+    assert set(made.layout("outer").fields) == {"a", "b", "c"}
+    with pytest.raises(KeyError):
+        made.offset("outer", "d")

@@ -21,7 +21,7 @@ BROKEN = Check("BTF", Status.FAIL, "this kernel has none", "use another")
 
 def shown(monkeypatch: pytest.MonkeyPatch, *checks: Check) -> tuple[int, str]:
     """Exit code and output."""
-    monkeypatch.setattr(command, "examine", lambda: list(checks))
+    monkeypatch.setattr(command, "examine", lambda _: list(checks))
     done = CliRunner().invoke(command.doctor, standalone_mode=False)
     assert isinstance(done.return_value, int)
     return done.return_value, done.output
@@ -72,5 +72,5 @@ def test_a_kernel_s_version_is_read_from_its_release(
 
 
 def test_a_kernel_that_is_too_old_is_told_with_the_one_that_is_needed() -> None:
-    assert "Linux 5.10.0-32-amd64 is too old: 5.15 or newer" in too_old("5.10.0-32-amd64")
+    assert "Linux 5.4.0-150-generic is too old: 5.10 or newer" in too_old("5.4.0-150-generic")
     assert not too_old("5.15.0-1064-azure")
