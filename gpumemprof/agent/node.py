@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import platform
 import time
 from collections import deque
@@ -120,7 +121,8 @@ class NodeAgent:
             history=HistoryLimits(stacks=0),
             on_change=self._accounts.changed,
             trust=TENANTS,
-            root_pid=1,
+            # Process 1 may be closed even to root; what started this container is the node's, too.
+            root_pids=(1, os.getppid()),
         )
 
     # The loop

@@ -28,6 +28,6 @@ class RecorderOptions:
     """Told of each change of what is held (ledger.model.OnChange)."""
     trust: Trust = OWN
     """In the processes that are recorded."""
-    root_pid: int | None = None
-    """The process whose root holds the machine's libraries: 1 for an agent in a container of its
-    own; None: we see them."""
+    root_pids: tuple[int, ...] = ()
+    """Processes whose root may be the machine's, the best first, for an agent in a container of
+    its own: its libraries are in the first of them that shows any. None: we see them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Iterable, Mapping
@@ -36,8 +37,10 @@ class Scanner:
 
     def probe_installed(self, options: RecorderOptions) -> None:
         """Probe the machine's libraries before any process maps them."""
-        if options.root_pid is not None:
-            self._libraries.probe_root(options.root_pid)
+        for pid in options.root_pids:
+            with contextlib.suppress(ProcessGone):
+                if self._libraries.probe_root(pid):
+                    break
         for library in installed_libraries(options.library_path):
             self._libraries.probe_path(library)
 
