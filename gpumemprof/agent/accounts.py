@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gpumemprof.export.model import FailureKey, MemoryKey, MemoryUse, Owner
-from gpumemprof.ledger.events import UNKNOWN_DEVICE, MemoryKind
+from gpumemprof.ledger.events import MemoryKind
 from gpumemprof.ledger.failures import UNKNOWN_ERROR
 from gpumemprof.ledger.model import LedgerSnapshot
 from gpumemprof.process.identity import ProcessId
@@ -230,7 +230,7 @@ class Accounts:
         return self._place(process, kind, device)
 
     def _place(self, process: ProcessId, kind: MemoryKind, device: int) -> _Place:
-        if device == UNKNOWN_DEVICE or not kind.on_gpu:
+        if not kind.on_gpu:
             return kind.value, NO_GPU
         return kind.value, self._gpu_of(process, device)
 

@@ -17,7 +17,6 @@ from gpumemprof.agent.accounts import GpuOf
 from gpumemprof.agent.following import Following
 from gpumemprof.agent.intervals import Carried, Told, allocations_only, boundary, held_only
 from gpumemprof.export.model import ContainerProfile, Owner
-from gpumemprof.ledger.events import UNKNOWN_DEVICE
 from gpumemprof.process.identity import ProcessId
 from gpumemprof.process.table import Process
 from gpumemprof.profile.completeness import LOST
@@ -246,5 +245,5 @@ class Publisher:
         return profile
 
     def _labels(self, process: ProcessId, device: int) -> Labels:
-        index, uuid = ("", "") if device == UNKNOWN_DEVICE else self._gpu_of(process, device)
+        index, uuid = self._gpu_of(process, device)
         return (("gpu", index), ("gpu_uuid", uuid)) if uuid else ()

@@ -50,7 +50,9 @@ def gpu_of(ordinal: int, node: Sequence[Gpu], facts: GpuFacts) -> Gpu | None:
     if len(seen) == 1 or ordinal < 0:  # a single one is it, whatever the variables say
         return seen[0] if len(seen) == 1 else None
     visible = _visible(seen, facts.variables) or []
-    if facts.used != {visible[n].index for n in ordinals if n < len(visible)}:
+    # A context alone is use as well: of all that it may see, or of just what it was seen to use.
+    meant = {visible[n].index for n in ordinals if n < len(visible)}
+    if facts.used not in (meant, {gpu.index for gpu in visible}):
         return None
     return visible[ordinal] if max(ordinals) < len(visible) else None
 

@@ -6,7 +6,7 @@ import heapq
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from gpumemprof.ledger.events import UNKNOWN_DEVICE
+from gpumemprof.ledger.events import UNKNOWN_DEVICE, MemoryKind
 from gpumemprof.ledger.model import (
     LET_GO_STACK,
     OVERFLOW_STACK,
@@ -41,7 +41,8 @@ MAX_HISTORIES = 64
 
 Resolve = Callable[[int], Stack]
 PlaceLabels = Callable[[ProcessId, int], Labels]
-"""More labels for what a process holds on a device, by its CUDA ordinal."""
+"""More labels for what a process holds on a device, by its CUDA ordinal; not for host memory."""
+_PINNED = MemoryKind.PINNED_HOST.value
 
 
 def build(
@@ -132,7 +133,7 @@ def _labels(
 ) -> Labels:
     found = known.get(process)
     labels = {
-        **dict(more(process, device)),
+        **(dict(more(process, device)) if kind != _PINNED else {}),
         "pid": str(process.pid),
         "comm": found.comm if found else "",
         "call": call,

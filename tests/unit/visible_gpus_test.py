@@ -61,6 +61,8 @@ CASES = [
     Case("two, the second", 1, 3, used={1, 3}, nodes={0, 2}, ordinals={0, 1}),
     Case("several, and the driver has not seen it yet", 0, UNKNOWN, nodes={0, 2}),
     Case("several, and which is not known", -1, UNKNOWN, used={1, 3}, nodes={0, 2}),
+    Case("on all that it sees, and allocates on one", 1, 3, used={1, 3}, nodes={0, 2}),
+    Case("on two of four, and allocates on one", 1, UNKNOWN, used={1, 2}),
     Case("picked", 1, 0, used={0, 3}, visible="3,0", ordinals={0, 1}),
     Case("picked by UUID", 0, 3, used={0, 3}, visible="GPU-cc33,GPU-aa00", ordinals={0, 1}),
     Case("picked by its beginning", 1, 2, used={0, 2}, visible="GPU-aa00,GPU-b", ordinals={0, 1}),
