@@ -126,7 +126,9 @@ class Part:
         changes = []
         for key in [*now, *(key for key in was if key not in now)]:
             old, new = was.get(key, ([], 0)), now.get(key, ([], 0))
-            if old[1] or new[1]:
+            # What is internal in one of the two only has its bytes in both all the same.
+            internal = all(row.internal for row in (*old[0], *new[0]))
+            if (old[1] or new[1]) and not internal:
                 row = (new[0] or old[0])[0]
                 changes.append(
                     FunctionChanged(
@@ -139,8 +141,6 @@ class Part:
         """Rows of one key, largest first, and their bytes."""
         found: dict[FunctionKey, tuple[list[FunctionRow], int]] = {}
         for row in functions(profile, _sort_of(self.type), by):
-            if row.internal:
-                continue
             key = function_key(row.kind, row.name, row.file, row.module)
             size = (row.self if by == "self" else row.total)[self.column]
             rows, sum_ = found.get(key, ([], 0))

@@ -7,9 +7,9 @@ import re
 from dataclasses import replace
 
 import pytest
-from diff_examples import AFTER, BEFORE, METRICS, WEIGHTS, held, profile, stack
+from diff_examples import AFTER, BEFORE, MALLOC, METRICS, WEIGHTS, held, profile, stack
 from hypothesis import given, settings
-from profile_examples import GIB, MIB, SECOND, SITE, START, TRAINING, profiles
+from profile_examples import GIB, MIB, SECOND, SITE, START, TRAINING, native, profiles, python
 from rich.cells import cell_len
 from rich.console import Console
 
@@ -78,6 +78,14 @@ class TestTable:
         assert rows["main"][:4] == ["-184 MiB", "-15.2%", "1.18 GiB", "1.00 GiB"]
         assert rows["serve"][0] == "-180 MiB"
         assert "load" not in rows
+
+    def test_native_code_beneath_python_in_one_of_the_two_only_is_compared_with_itself(self):
+        evaluate = native("Engine::evaluate", "/lib/libtorch.so")
+        forward = held((MALLOC, evaluate, python("train", 3)), 100 * MIB)
+        backward = held((MALLOC, evaluate, native("start_thread", "/lib/libc.so.6")), 50 * MIB)
+        text = shown(profile(forward), profile(forward, backward), by="total")
+        rows = {row[4]: row for row in rows_of(text)}
+        assert rows["Engine::evaluate"][:4] == ["+50.0 MiB", "+50.0%", "100 MiB", "150 MiB"]
 
     def test_stacks_can_be_shown(self):
         text = shown(stacks=True, limit=1)
