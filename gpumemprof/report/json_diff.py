@@ -17,7 +17,6 @@ the leaf.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from gpumemprof.profile.completeness import lost
@@ -32,6 +31,7 @@ from gpumemprof.report.changes import (
     percent,
     status,
 )
+from gpumemprof.stack.frames import Frame
 
 VERSION = 1
 
@@ -87,11 +87,22 @@ def _part(part: Part, sort: str, limit: int | None, by: str) -> dict[str, Any]:
         ],
         "stacks": [
             {
-                "stack": [asdict(frame) | {"kind": frame.kind.value} for frame in row.stack],
+                "stack": [_frame(frame) for frame in row.stack],
                 **_row(row),
             }
             for row in largest(part.stacks(), sort, limit)
         ],
+    }
+
+
+def _frame(frame: Frame) -> dict[str, Any]:
+    # Not by dataclasses.asdict: it takes 20 times as long, and there may be a million of them.
+    return {
+        "name": frame.name,
+        "kind": frame.kind.value,
+        "file": frame.file,
+        "line": frame.line,
+        "module": frame.module,
     }
 
 
