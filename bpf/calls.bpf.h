@@ -197,7 +197,7 @@ static __always_inline __u8 send_stack(struct pt_regs *ctx, struct settings *set
 	s->event.fs_base = fs_base_of(bpf_get_current_task());
 	s->event.stack_id = t->last_stack_id;
 
-	frames = CALL(walk_python, FUNCTION_WALK_PYTHON, key);
+	frames = call_walk_python(key);
 	state = s->event.py_state;
 	if (state == PY_UNREADABLE)
 		count(COUNT_PY_UNREADABLE);
@@ -362,7 +362,8 @@ static __always_inline bool call_entered(struct pt_regs *ctx, __u64 cookie)
 	if (k.in_arg && k.in_bytes <= sizeof(slot->in)) {
 		__u64 from = argument(slot, k.in_arg);
 
-		if (!bpf_probe_read_user(slot->in, k.in_bytes, (void *)from))
+		if (!bpf_probe_read_user(slot->in, size_within(k.in_bytes, sizeof(slot->in)),
+					 (void *)from))
 			slot->readable |= 1;
 		else
 			count(COUNT_IN_UNREADABLE);
@@ -431,7 +432,8 @@ static __always_inline void call_returned(struct pt_regs *ctx, __u64 cookie)
 	if (outs && k.out1_arg && k.out1_bytes <= sizeof(e->out1)) {
 		__u64 from = argument(slot, k.out1_arg);
 
-		if (!bpf_probe_read_user(e->out1, k.out1_bytes, (void *)from))
+		if (!bpf_probe_read_user(e->out1, size_within(k.out1_bytes, sizeof(e->out1)),
+					 (void *)from))
 			e->readable |= 2;
 		else
 			count(COUNT_OUT_UNREADABLE);
@@ -439,7 +441,8 @@ static __always_inline void call_returned(struct pt_regs *ctx, __u64 cookie)
 	if (outs && k.out2_arg && k.out2_bytes <= sizeof(e->out2)) {
 		__u64 from = argument(slot, k.out2_arg);
 
-		if (!bpf_probe_read_user(&e->out2, k.out2_bytes, (void *)from))
+		if (!bpf_probe_read_user(&e->out2, size_within(k.out2_bytes, sizeof(e->out2)),
+					 (void *)from))
 			e->readable |= 4;
 		else
 			count(COUNT_OUT_UNREADABLE);

@@ -17,14 +17,16 @@ enum function {
 	FUNCTION_FINGERPRINT = 0x10000001,
 };
 
-#ifdef GPUMEMPROF_BCC
-#define CALL(function, number, key) (((__u64 (*)(__u64))number)(key))
-#else
-#define CALL(function, number, key) function(key)
-#endif
-
 __attribute__((noinline)) __u64 walk_python(__u64 key);
 __attribute__((noinline)) __u64 fingerprint(__u64 key);
+
+#ifdef GPUMEMPROF_BCC
+static __u64 (*call_walk_python)(__u64 key) = (void *)FUNCTION_WALK_PYTHON;
+static __u64 (*call_fingerprint)(__u64 key) = (void *)FUNCTION_FINGERPRINT;
+#else
+#define call_walk_python walk_python
+#define call_fingerprint fingerprint
+#endif
 
 #define PY_NO_OFFSET 0xffff
 #define PY_LIBC_MUSL 1
@@ -202,7 +204,7 @@ static __always_inline void copy_frame(struct python_frame *out, struct scratch 
 	out->is_entry = FRAME_U8(s, t->frame_is_entry) * has(t->frame_is_entry);
 	out->tlbc_index = FRAME_U16(s, t->frame_tlbc_index) * has(t->frame_tlbc_index);
 	s->code_fp_at = (out->code & ~(__u64)t->code_tag_mask) + t->code_fp_offset;
-	out->fingerprint = CALL(fingerprint, FUNCTION_FINGERPRINT, key);
+	out->fingerprint = call_fingerprint(key);
 }
 
 /*

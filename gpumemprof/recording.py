@@ -15,7 +15,6 @@ from types import FrameType
 
 from gpumemprof import __version__
 from gpumemprof.errors import GpumemprofError, ProbeError, ProcessGone, RemoteDataError, UsageError
-from gpumemprof.probe.attach import AttachMode
 from gpumemprof.process import procfs
 from gpumemprof.process.elf import EM_X86_64, ElfFile
 from gpumemprof.process.launch import Command
@@ -81,13 +80,10 @@ def run(request: Request) -> int:
         _loop(recorder, request, command, stops)
         profile = recorder.profile({"version": __version__, "command": request.invoked})
         recorder.pause()
-        # Before detaching, which can take a while.
         written = files.write_somewhere(request.output, _ENCODERS[request.form](profile))
         if written != request.output:
             _say(f"{request.output} cannot be written; the profile is in {written}")
         _tell(profile, request, written)
-        if recorder.probes.mode is AttachMode.SINGLE:
-            _say("detaching, which takes this kernel half a minute")
         recorder.close()
         code = 0 if written == request.output else 1
         return _exit_code(command, stops) or code

@@ -25,7 +25,7 @@ from typing import Any
 from gpumemprof.errors import ProbeError
 from gpumemprof.probe import instructions, offsets, programs
 from gpumemprof.probe.btf import Btf
-from gpumemprof.probe.kernel_side import KernelSide, MapInfo
+from gpumemprof.probe.kernel_side import KernelSide, MapInfo, MapSettings
 from gpumemprof.probe.linking import Linker
 from gpumemprof.probe.loading import create_map, load_program
 from gpumemprof.probe.programs import Kind
@@ -87,10 +87,10 @@ class Bcc:
         """Compile (as Loader)."""
         self._compiled = self._compile()
 
-    def load(self, programs: Mapping[str, Kind], entries: Mapping[str, int]) -> KernelSide:
+    def load(self, programs: Mapping[str, Kind], maps: Mapping[str, MapSettings]) -> KernelSide:
         """As Loader."""
         compiled = self._compiled = self._compiled or self._compile()
-        return _Loaded(compiled, programs, entries)
+        return _Loaded(compiled, programs, maps)
 
     def _compile(self) -> _Compiled:
         where = offsets.find()
@@ -159,14 +159,14 @@ class _Loaded:
     """KernelSide."""
 
     def __init__(
-        self, compiled: _Compiled, kinds: Mapping[str, Kind], entries: Mapping[str, int]
+        self, compiled: _Compiled, kinds: Mapping[str, Kind], maps: Mapping[str, MapSettings]
     ) -> None:
         self.btf = compiled.btf
         self._owned: list[Descriptor] = []
         self._maps: dict[str, MapInfo] = {}
         self._programs: dict[str, int] = {}
         try:
-            numbers = self._create_maps(entries)
+            numbers = self._create_maps(maps)
             linker = Linker(compiled.functions, compiled.btf)
             types = linker.types()
             self._owned.append(types)
@@ -178,14 +178,14 @@ class _Loaded:
             self.close()
             raise
 
-    def _create_maps(self, entries: Mapping[str, int]) -> dict[int, int]:
+    def _create_maps(self, settings: Mapping[str, MapSettings]) -> dict[int, int]:
         numbers = {}
         for name, declared in self.btf.maps("maps").items():
-            most = entries.get(name, declared["max_entries"])
+            wanted = settings.get(name, MapSettings(declared["max_entries"]))
+            most = wanted.max_entries
+            flags = 0 if wanted.preallocated else declared.get("map_flags", 0)
             key, value = declared.get("key_size", 0), declared.get("value_size", 0)
-            fd = self._own(
-                create_map(name, declared["type"], key, value, most, declared.get("map_flags", 0))
-            )
+            fd = self._own(create_map(name, declared["type"], key, value, most, flags))
             self._maps[name] = MapInfo(fd, key, value, most)
             numbers[declared["number"]] = fd
         return numbers

@@ -32,6 +32,15 @@ class MapInfo:
     max_entries: int
 
 
+@dataclass(frozen=True, slots=True)
+class MapSettings:
+    """What of a map differs from its declaration."""
+
+    max_entries: int
+    preallocated: bool = False
+    """All its memory is taken at once; else as entries come, where it is declared so."""
+
+
 class KernelSide(Protocol):
     """Programs and maps in the kernel, until closed."""
 
@@ -60,6 +69,6 @@ class Loader(Protocol):
         """What comes before the first ``load``. Raises ProbeError when the loader cannot work here,
         whatever is loaded."""
 
-    def load(self, programs: Mapping[str, Kind], entries: Mapping[str, int]) -> KernelSide:
-        """Load programs by name; ``entries``: max_entries of maps that differ from their
-        declaration. Raises ProbeError with the reason of the loader or of the kernel."""
+    def load(self, programs: Mapping[str, Kind], maps: Mapping[str, MapSettings]) -> KernelSide:
+        """Load programs by name; ``maps``: those that differ from their declaration. Raises
+        ProbeError with the reason of the loader or of the kernel."""

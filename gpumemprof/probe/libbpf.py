@@ -15,7 +15,7 @@ from pathlib import Path
 from gpumemprof.errors import ProbeError
 from gpumemprof.probe import programs
 from gpumemprof.probe.btf import KERNEL_BTF, Btf
-from gpumemprof.probe.kernel_side import KernelSide, MapInfo
+from gpumemprof.probe.kernel_side import KernelSide, MapInfo, MapSettings
 from gpumemprof.probe.programs import Kind
 
 OBJECT_PATH = Path(__file__).with_name("gpumemprof.bpf.o")
@@ -42,6 +42,7 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "bpf_program__fd": (ctypes.c_int, [ctypes.c_void_p]),
     "bpf_map__fd": (ctypes.c_int, [ctypes.c_void_p]),
     "bpf_map__set_max_entries": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint32]),
+    "bpf_map__set_map_flags": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint32]),
     "bpf_map__max_entries": (ctypes.c_uint32, [ctypes.c_void_p]),
     "bpf_map__key_size": (ctypes.c_uint32, [ctypes.c_void_p]),
     "bpf_map__value_size": (ctypes.c_uint32, [ctypes.c_void_p]),
@@ -98,11 +99,11 @@ class Libbpf:
         if not KERNEL_BTF.exists():
             raise ProbeError(f"this kernel has no BTF ({KERNEL_BTF}) to fit the programs to")
 
-    def load(self, programs: Mapping[str, Kind], entries: Mapping[str, int]) -> KernelSide:
+    def load(self, programs: Mapping[str, Kind], maps: Mapping[str, MapSettings]) -> KernelSide:
         """Load programs of the compiled object (as Loader)."""
         loaded = Object(self, OBJECT_PATH)
         try:
-            loaded.load(programs, entries)
+            loaded.load(programs, maps)
         except BaseException:
             loaded.close()
             raise
@@ -168,7 +169,7 @@ class Object:
         data = self._libbpf.raw_btf(pointer, ctypes.byref(size))
         return ctypes.string_at(self._libbpf.checked(data, "object has no BTF"), size.value)
 
-    def load(self, kinds: Mapping[str, Kind], entries: Mapping[str, int]) -> None:
+    def load(self, kinds: Mapping[str, Kind], maps: Mapping[str, MapSettings]) -> None:
         """Once: as ``Libbpf.load``."""
         for name in programs.ALL:
             pointer = self._program(name)
@@ -178,8 +179,11 @@ class Object:
             else:
                 self._lib.bpf_program__set_type(pointer, kind.type)
                 self._lib.bpf_program__set_expected_attach_type(pointer, kind.attach_type)
-        for name, count in entries.items():
-            self._lib.bpf_map__set_max_entries(self._map(name), count)
+        for name, settings in maps.items():
+            pointer = self._map(name)
+            self._lib.bpf_map__set_max_entries(pointer, settings.max_entries)
+            if settings.preallocated:
+                self._lib.bpf_map__set_map_flags(pointer, 0)
         self._libbpf.log.clear()
         if self._lib.bpf_object__load(self._pointer):
             raise ProbeError(f"the kernel refused the BPF programs{self._libbpf.reason()}")

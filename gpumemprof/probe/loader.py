@@ -16,8 +16,8 @@ from gpumemprof.probe import programs, syscalls
 from gpumemprof.probe.attach import Attacher, AttachMode, Closable, Target, error_name
 from gpumemprof.probe.bcc import Bcc
 from gpumemprof.probe.btf import Layout
-from gpumemprof.probe.kernel import too_old
-from gpumemprof.probe.kernel_side import KernelSide, Loader, LoaderChoice
+from gpumemprof.probe.kernel import kernel_version, too_old
+from gpumemprof.probe.kernel_side import KernelSide, Loader, LoaderChoice, MapSettings
 from gpumemprof.probe.libbpf import Libbpf
 from gpumemprof.probe.loading import locked_memory
 from gpumemprof.probe.ringbuf import RingBuffer
@@ -27,6 +27,8 @@ from gpumemprof.probe.wrappers import Wrappers
 _RETURNS_TRIED = (AttachMode.SESSION, AttachMode.MULTI)
 """Detaching is quick there."""
 _SCRATCH_PER_CPU = 2  # bpf/maps.bpf.h
+_GROWING_MAPS = (6, 1)
+"""Since when tracing programs may have maps that grow."""
 _LOADERS: Mapping[LoaderChoice, Callable[[], Loader]] = {
     LoaderChoice.LIBBPF: Libbpf,
     LoaderChoice.BCC: Bcc,
@@ -100,9 +102,10 @@ class Probes:
         loaded = loader.load(
             programs.wanted(mode, empty=self.options.empty),
             {
-                "events": self.options.events_ring,
-                "stacks": self.options.stacks_ring,
-                "scratches": _possible_cpus() * _SCRATCH_PER_CPU,
+                "events": MapSettings(self.options.events_ring),
+                "stacks": MapSettings(self.options.stacks_ring),
+                "scratches": MapSettings(_possible_cpus() * _SCRATCH_PER_CPU),
+                **_preallocated(kernel_version(platform.release())),
             },
         )
         try:
@@ -246,6 +249,14 @@ class Probes:
     def __exit__(self, *_: object) -> None:
         """Detach and free."""
         self.close()
+
+
+def _preallocated(kernel: tuple[int, int]) -> dict[str, MapSettings]:
+    """Older kernels warn of tracing programs with maps that grow, and one that is set to stop at a
+    warning would. There these maps have all their memory from the start, and so fewer entries."""
+    if kernel >= _GROWING_MAPS:
+        return {}
+    return {"threads": MapSettings(8192, True), "python_targets": MapSettings(4096, True)}
 
 
 def _possible_cpus() -> int:

@@ -6,10 +6,11 @@ import os
 import platform
 import sys
 
-from tests.bench import idle, kept, pair_cost, stacks, symbols
+from tests.bench import idle, kept, loaders, pair_cost, stacks, symbols
 
 SECTIONS = {
     "cost": ("Cost of a cudaMalloc/cudaFree pair, µs, best batch / median", pair_cost.report),
+    "loaders": ("Loaders", loaders.report),
     "kept": ("Events kept", kept.report),
     "stacks": ("Stacks in user space", stacks.report),
     "symbols": ("Symbols of a large library", symbols.report),

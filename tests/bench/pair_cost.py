@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from gpumemprof.errors import ProbeError
 from gpumemprof.probe.attach import AttachMode
+from gpumemprof.probe.kernel_side import LoaderChoice
 from gpumemprof.probe.loader import Options, Probes
 from gpumemprof.process.libraries import LibraryProber, installed_libraries
 from gpumemprof.recorder import Recorder, RecorderOptions
@@ -42,8 +43,8 @@ def _run() -> dict[str, float]:
 
 
 @contextlib.contextmanager
-def _empty(mode: AttachMode) -> Iterator[None]:
-    with Probes(Options(mode=mode, empty=True)) as probes:
+def _empty(mode: AttachMode, loader: LoaderChoice) -> Iterator[None]:
+    with Probes(Options(mode=mode, loader=loader, empty=True)) as probes:
         prober = LibraryProber(probes.attach)
         for path in installed_libraries(str(load.FAKES)):
             prober.probe_path(path)
@@ -52,9 +53,9 @@ def _empty(mode: AttachMode) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _recording(mode: AttachMode) -> Iterator[None]:
+def _recording(mode: AttachMode, loader: LoaderChoice) -> Iterator[None]:
     options = RecorderOptions(
-        probe=Options(mode=mode, record_all=True), library_path=str(load.FAKES)
+        probe=Options(mode=mode, loader=loader, record_all=True), library_path=str(load.FAKES)
     )
     with Recorder(options) as recorder:
         stop = threading.Event()
@@ -76,15 +77,14 @@ def _cost(figures: list[dict[str, float]]) -> Cost:
     return Cost(min(f["min"] for f in figures), statistics.median(f["median"] for f in figures))
 
 
-def measure(mode: AttachMode) -> dict[str, Cost]:
+def measure(mode: AttachMode, loader: LoaderChoice = LoaderChoice.AUTO) -> dict[str, Cost]:
     """Costs of ``bare``, ``empty`` and ``recording``. Raises ProbeError if the kernel refuses."""
     found: dict[str, list[dict[str, float]]] = {"bare": [], "empty": [], "recording": []}
-    # Detaching perf events takes half a minute a time.
-    for _ in range(1 if mode is AttachMode.SINGLE else ROUNDS):
+    for _ in range(ROUNDS):
         found["bare"].append(_run())
-        with _empty(mode):
+        with _empty(mode, loader):
             found["empty"].append(_run())
-        with _recording(mode):
+        with _recording(mode, loader):
             found["recording"].append(_run())
     return {name: _cost(figures) for name, figures in found.items()}
 
@@ -93,7 +93,7 @@ def report() -> Iterator[str]:
     """Lines of the table."""
     yield "| attach | bare | empty probes | recording | beyond empty probes |"
     yield "|---|---|---|---|---|"
-    for mode in AttachMode:
+    for mode in (AttachMode.SESSION, AttachMode.MULTI, AttachMode.SINGLE):
         try:
             costs = measure(mode)
         except (ProbeError, subprocess.SubprocessError) as error:

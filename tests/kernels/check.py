@@ -208,6 +208,10 @@ def _record(verdict: Verdict, step: Mapping[str, Any]) -> None:
     verdict.problems += [f"{mode}, {program}: {problem}" for problem in found]
 
 
+def _kernel_log(verdict: Verdict, step: Mapping[str, Any]) -> None:
+    verdict.problems += [f"the kernel says: {line}" for line in step["complaints"]]
+
+
 def _crashed(verdict: Verdict, step: Mapping[str, Any]) -> None:
     verdict.problems.append(f"{step['problem']} {step['console'][-1000:]}".strip())
 
@@ -222,7 +226,8 @@ def _took(verdict: Verdict, step: Mapping[str, Any]) -> None:
 
 _STEPS = {
     "machine": _machine, "offsets": _offsets, "doctor": _doctor, "attach": _attach,
-    "record": _record, "crashed": _crashed, "error": _error, "took": _took, "end": lambda *_: None,
+    "record": _record, "kernel log": _kernel_log,
+    "crashed": _crashed, "error": _error, "took": _took, "end": lambda *_: None,
 }  # fmt: skip
 
 

@@ -150,6 +150,14 @@ def record(program: str, *options: str) -> dict[str, object]:
     return {"program": program, "truths": truths, "profile": encoded, **done}
 
 
+def complaints() -> list[str]:
+    """Lines of the kernel's log that say that something is wrong with it."""
+    buffer = ctypes.create_string_buffer(1 << 20)
+    libc.klogctl(3, buffer, len(buffer))
+    return [line for line in buffer.value.decode(errors="replace").splitlines()
+            if "WARNING:" in line or "BUG:" in line]  # fmt: skip
+
+
 def work(results: Results, plan: dict[str, Any]) -> None:
     """``plan``: see check.plan."""
     # Once, for all children: emulated, it takes seconds.
@@ -174,6 +182,7 @@ def work(results: Results, plan: dict[str, Any]) -> None:
         mount("tmpfs", str(KERNEL_BTF))
         for program in plan["without_btf"]:
             results.tell("record", btf=False, mode="", **record(program))
+    results.tell("kernel log", complaints=complaints())
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from tests.kernels.check import SINCE, Verdict
+from tests.kernels.check import SINCE, Attached, Verdict
 
 _HEAD = """\
 # Kernels
@@ -23,19 +23,41 @@ the same stacks with the same functions and lines, and nothing lost.
 _COST = """
 **The oldest kernel supported is 5.10.** Ring buffers, which everything goes through, came with 5.8.
 
-Loader and attach: what `doctor` and `record` pick by themselves. A row with no BTF is the same
-kernel with its BTF hidden: bcc compiles the programs, and the few fields of kernel structures that
-are read are found by their values; where there is BTF both ways must find the same. `session`: one
-program for entry and return, from Linux 6.13. `multi`: one link for all entries of a library and
-one for all returns, from 6.6. `single`: a perf event for each place, from 5.15. `wrapped`: the
-same, with a small program for each place in the place of the attach cookies, by which the program
-for all is told which call it is in.
+Loader and attach: what `doctor` and `record` pick by themselves. A row with hidden BTF is the same
+kernel made to look as if it had none: bcc compiles the programs in there. `session`: one program
+for entry and return, from Linux 6.13. `multi`: one link for all entries of a library and one for
+all returns, from 6.6. `single`: a perf event for each place, from 5.15. `wrapped`: the same, with a
+small program for each place in the place of the attach cookies, by which the program for all is
+told which call it is in.
+
+## The two loaders
+
+`--loader auto` (the default of `record`, `top`, `agent` and `doctor`) takes libbpf where it can
+load, else bcc, else it says why neither can.
+
+- **libbpf** loads programs that were compiled beforehand and fits them to the kernel by its BTF
+  (`/sys/kernel/btf/vmlinux`). Nothing is compiled on the machine.
+- **bcc** compiles the same sources there, in a second or two, in a process that ends with it. It is
+  for kernels without BTF, and for changing a probe without a toolchain: change a file of `bpf/` (in
+  an installed package: `gpumemprof/probe/source/`) and record with `--loader bcc`. It needs the
+  distribution's `python3-bpfcc` (Fedora: `python3-bcc`); the virtual environment does not have to
+  see the system's packages. The package named `bcc` on PyPI is another program.
+
+bcc is used as a compiler only; its versions 0.18 (Debian 11, Ubuntu 22.04), 0.26 (Debian 12) and
+0.31 (Debian 13) were tried. Programs are attached as with libbpf, so that bcc's limit of 1,000
+probes, its tenth of a second for each probe, and its need of a mounted tracefs do not matter. No
+kernel headers are needed: the programs read eight fields of kernel structures, by offsets from the
+BTF, or, where there is none, found in the kernel's memory by values that are known of one's own
+threads.
+What is not found in exactly one place is told, and nothing is recorded. On every kernel above both
+ways find the same. `GPUMEMPROF_LIBBPF` and `GPUMEMPROF_BCC` name another `libbpf.so.1` and another
+directory of the module `bcc`.
 
 ## What attaching costs
 
-On an emulated processor without hardware help, several times slower than a real one; the time to
-detach is mostly waiting and does not depend on the processor. Steps: what the verifier went
-through for the largest program, of the million that it allows.
+On an emulated processor without hardware help, several times slower than a real one. Detaching
+perf events takes half a minute, in which nobody waits for it. Steps: what the verifier went through
+for the largest program, of the million that it allows (not told before 5.16).
 
 | Linux | way | verifier's steps | load, s | attach, s | detach, s | calls probed |
 |---|---|---|---|---|---|---|
@@ -51,7 +73,7 @@ def render(verdicts: Sequence[Verdict]) -> str:
         for mode, attached in verdict.modes.items():
             if not attached.refused:
                 lines.append(
-                    f"| {verdict.series} | {mode} | {attached.steps:,} | {attached.load:.1f} | "
+                    f"| {verdict.series} | {mode} | {_steps(attached)} | {attached.load:.1f} | "
                     f"{attached.attach:.2f} | {attached.detach:.1f} | {attached.calls} |"
                 )
     lines += _told(verdicts)
@@ -81,6 +103,10 @@ def _row(verdict: Verdict, btf: str, loader: str, chosen: str) -> str:
         *ways, result,
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"
+
+
+def _steps(attached: Attached) -> str:
+    return f"{attached.steps:,}" if attached.steps else "not told"
 
 
 def _way(verdict: Verdict, mode: str) -> str:

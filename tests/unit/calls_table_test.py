@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from kernel_side import btf
 
 from gpumemprof.probe.calls import CALLS, ROWS, Action, Call, Library, Mode, Pointer, Size, calls_of
 
@@ -166,3 +167,13 @@ def test_memory_rows_are_exported_by_the_genuine_libraries() -> None:
     vmm = {a for a in Action if a.value.startswith("vmm")}
     gone = [c.name for c in CALLS if c.action in memory | vmm and c.name not in exports]
     assert gone == []
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
+def test_what_a_call_is_to_copy_finds_room_in_its_event(call: Call) -> None:
+    # the kernel side cuts what is longer without telling
+    fields = btf().layout("call_event").fields
+    room = {name: fields[name].size * fields[name].count for name in ("in", "out1", "out2")}
+    assert call.in_bytes <= room["in"]
+    assert call.out1_bytes <= room["out1"]
+    assert call.out2_bytes <= room["out2"]
