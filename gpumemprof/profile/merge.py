@@ -111,12 +111,12 @@ def prune(profile: Profile, max_samples: int) -> Profile:
 
     Samples are kept by the largest of their byte values. The others are summed under a note
     ``[small stacks left out]``, apart for each kind of memory and each pod, and, if there is room,
-    for each process. ``max_samples`` is raised to what that needs. Their number is counted as
-    ``stacks_pruned``."""
+    for each GPU of the node, or even for each process and device. ``max_samples`` is raised to what
+    that needs. Their number is counted as ``stacks_pruned``."""
     if len(profile.samples) <= max_samples:
         return profile
     order = sorted(range(len(profile.samples)), key=lambda i: _weight(profile.samples[i]))
-    for names in (_PROCESS_LABELS, _POD_LABELS):
+    for names in (_PROCESS_LABELS, _GPU_LABELS, _POD_LABELS):
         shared = [_only(sample.labels, names) for sample in profile.samples]
         room = max_samples - len(set(shared))
         if room >= max_samples // 2:
@@ -134,7 +134,8 @@ def prune(profile: Profile, max_samples: int) -> Profile:
 
 LEFT_OUT = Frame.note("small stacks left out")
 _POD_LABELS = frozenset({"kind", "namespace", "pod", "container", "node"})
-_PROCESS_LABELS = _POD_LABELS | {"pid", "comm"}
+_GPU_LABELS = _POD_LABELS | {"gpu", "gpu_uuid"}
+_PROCESS_LABELS = _GPU_LABELS | {"pid", "comm", "device"}  # an ordinal means nothing without a pid
 
 
 def label(labels: Labels, name: str) -> str | None:

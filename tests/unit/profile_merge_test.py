@@ -144,6 +144,26 @@ class TestPrune:
         rest = [s for s in prune(self.many(100, pids=50), 10).samples if not s.stack[0].line]
         assert [sample.labels for sample in rest] == [(("kind", "device"),)]
 
+    def test_what_is_left_out_keeps_its_gpu_even_if_there_is_no_room_for_each_process(self):
+        def sample(n: int, gpu: int, pid: int) -> Sample:
+            where = (*labels(pid=pid, device=0), ("gpu", str(gpu)), ("gpu_uuid", f"GPU-{gpu}"))
+            return Sample((python("f", n),), tuple(sorted(where)), Values(1, n, 1, n, n))
+
+        def by_gpu(whole: Profile) -> dict[str | None, int]:
+            sums: dict[str | None, int] = {}
+            for each in whole.samples:
+                gpu = label(each.labels, "gpu")
+                sums[gpu] = sums.get(gpu, 0) + each.values.inuse_space
+            return sums
+
+        for pids in (1, 50):
+            whole = profile(*(sample(n, n % 2, n // 2 % pids) for n in range(100)))
+            pruned = prune(whole, 10)
+            assert len(pruned.samples) <= 10
+            assert by_gpu(pruned) == by_gpu(whole)
+            rest = [each for each in pruned.samples if not each.stack[0].line]
+            assert {label(each.labels, "gpu_uuid") for each in rest} == {"GPU-0", "GPU-1"}
+
     def test_a_small_profile_stays_as_it_is(self):
         assert prune(TRAINING, len(TRAINING.samples)) is TRAINING
 
