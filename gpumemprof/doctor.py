@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpumemprof.errors import ProbeError, ProcessGone, RemoteDataError
-from gpumemprof.probe.bcc import Bcc
+from gpumemprof.probe import bcc
 from gpumemprof.probe.btf import KERNEL_BTF
 from gpumemprof.probe.calls import Library
 from gpumemprof.probe.kernel import OLDEST_KERNEL, kernel_version
@@ -136,10 +136,12 @@ def _loaders(choice: LoaderChoice) -> Iterator[Check]:
                 yield Check("libbpf", Status.OK, libbpf.version)
     if choice is not LoaderChoice.LIBBPF:
         try:
-            yield Check("bcc", Status.OK, Bcc().version)
+            yield Check("bcc", Status.OK, bcc.Bcc().version)
         except ProbeError as error:
-            needed = choice is LoaderChoice.BCC
-            yield Check("bcc", Status.WARN if needed else Status.OK, str(error))
+            if choice is LoaderChoice.BCC or not KERNEL_BTF.exists():
+                yield Check("bcc", Status.WARN, str(error), bcc.INSTALL)
+            else:
+                yield Check("bcc", Status.OK, "not installed, and not needed here")
 
 
 def _attaching(choice: LoaderChoice) -> Iterator[Check]:

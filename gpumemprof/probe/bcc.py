@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import importlib.util
 import json
+import logging
 import os
 import re
 import subprocess
@@ -30,6 +31,8 @@ from gpumemprof.probe.linking import Linker
 from gpumemprof.probe.loading import create_map, load_program
 from gpumemprof.probe.programs import Kind
 from gpumemprof.probe.syscalls import Descriptor
+
+log = logging.getLogger(__name__)
 
 SOURCE = Path(__file__).with_name("source")
 """bpf/ of the repository."""
@@ -53,7 +56,7 @@ def find_module(places: tuple[str, ...] = _PLACES) -> Path:
         problem = f"there is no bcc in {named}"
     elif importlib.util.find_spec("bcc") is not None:
         problem = "the package bcc of this Python environment is another program (PyPI's)"
-    raise ProbeError(f"{problem}: {INSTALL}")
+    raise ProbeError(f"{problem}; {INSTALL}")
 
 
 def _installed(places: tuple[str, ...]) -> Iterator[Path]:
@@ -85,6 +88,7 @@ class Bcc:
 
     def prepare(self) -> None:
         """Compile (as Loader)."""
+        log.info("compiling the BPF programs with %s", self.name)
         self._compiled = self._compile()
 
     def load(self, programs: Mapping[str, Kind], maps: Mapping[str, MapSettings]) -> KernelSide:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import platform
 import select
 import struct
@@ -23,6 +24,8 @@ from gpumemprof.probe.loading import locked_memory
 from gpumemprof.probe.ringbuf import RingBuffer
 from gpumemprof.probe.syscalls import BpfMap
 from gpumemprof.probe.wrappers import Wrappers
+
+log = logging.getLogger(__name__)
 
 _RETURNS_TRIED = (AttachMode.SESSION, AttachMode.MULTI)
 """Detaching is quick there."""
@@ -66,6 +69,7 @@ class Probes:
         with locked_memory():
             self.loader, self.mode, self._kernel = self._load_best()
             """Which loader, with its version; how probes hang on libraries."""
+            log.info("loaded by %s, attaching by %s", self.loader, self.mode.value)
             try:
                 self._set_up()
             except BaseException:

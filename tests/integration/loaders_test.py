@@ -131,7 +131,7 @@ def test_when_no_loader_works_the_reasons_of_both_are_told(tmp_path: Path) -> No
     assert done.returncode == 3
     assert "libbpf: libbpf is not installed" in done.stderr
     assert (
-        "bcc: there is no bcc in /no/bcc: install Debian's or Ubuntu's python3-bpfcc" in done.stderr
+        "bcc: there is no bcc in /no/bcc; install Debian's or Ubuntu's python3-bpfcc" in done.stderr
     )
 
 

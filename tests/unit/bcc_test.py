@@ -31,7 +31,7 @@ def test_the_distribution_s_module_is_found_without_being_importable(tmp_path: P
 
 
 def test_without_it_the_package_to_install_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ProbeError, match=r"bcc is not installed: install .*python3-bpfcc"):
+    with pytest.raises(ProbeError, match=r"bcc is not installed; install .*python3-bpfcc"):
         find_module((str(tmp_path),))
 
 
@@ -40,7 +40,7 @@ def test_the_package_of_that_name_on_pypi_is_told_apart(
 ) -> None:
     other = module(tmp_path, "__init__.py")
     monkeypatch.syspath_prepend(str(other.parent))
-    with pytest.raises(ProbeError, match=r"is another program \(PyPI's\): install .*python3-bpfcc"):
+    with pytest.raises(ProbeError, match=r"is another program \(PyPI's\); install .*python3-bpfcc"):
         find_module((str(tmp_path),))
 
 
