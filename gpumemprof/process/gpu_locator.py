@@ -21,6 +21,8 @@ from gpumemprof.process.visible_gpus import MAX_VALUE, VARIABLES, GpuFacts, gpu_
 
 REFRESH_SECONDS = 5.0
 """How long what NVML says of all processes is used."""
+SOONEST_SECONDS = 0.5
+"""How long it is used even if a process calls a GPU that it was not seen to use before."""
 MAX_ENVIRONMENT = 1 << 20
 _NVIDIA_MAJOR = 195
 """Of ``/dev/nvidiaN`` (Linux, Documentation/admin-guide/devices.txt)."""
@@ -59,6 +61,7 @@ class GpuLocator:
         self._used: dict[int, frozenset[int]] = {}
         self._facts: dict[ProcessId, tuple[frozenset[int] | None, Mapping[str, str] | None]] = {}
         self._known: dict[ProcessId, dict[int, tuple[str, str]]] = {}
+        self._first_use: dict[ProcessId, dict[int, float]] = {}
 
     def locate(
         self, process: ProcessId, ordinal: int, ordinals: Iterable[int] = ()
@@ -69,7 +72,10 @@ class GpuLocator:
         found = known.get(ordinal)
         if found is not None:
             return found
-        self._refresh()
+        first = self._first_use.setdefault(process, {}).setdefault(ordinal, self._clock())
+        self._refresh(first)
+        if self._asked < first and len(self._node) > 1:
+            return "", ""  # its context there may be newer than what the driver said
         nodes, variables = self._gathered(process)
         seen = frozenset(number for number in ordinals if number >= 0)
         facts = GpuFacts(self._used.get(process.pid, frozenset()), seen, nodes, variables)
@@ -84,15 +90,17 @@ class GpuLocator:
     def forget(self, process: ProcessId) -> None:
         """The process ended."""
         self._known.pop(process, None)
+        self._first_use.pop(process, None)
         self._facts.pop(process, None)
 
     def close(self) -> None:
         """Let go of what gathers; NVML is the caller's."""
         self._patience.close()
 
-    def _refresh(self) -> None:
+    def _refresh(self, needed: float) -> None:
+        """``needed``: what the driver said before this time is too old."""
         now = self._clock()
-        if now - self._asked >= REFRESH_SECONDS:
+        if now - self._asked >= (SOONEST_SECONDS if self._asked < needed else REFRESH_SECONDS):
             self._asked = now
             if not self._node:
                 self._node = self._nvml.gpus()

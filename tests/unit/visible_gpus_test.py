@@ -17,7 +17,12 @@ from hypothesis import strategies as st
 
 from gpumemprof.errors import RemoteDataError
 from gpumemprof.process.gpu import Gpu, Nvml
-from gpumemprof.process.gpu_locator import REFRESH_SECONDS, GpuLocator, read_variables
+from gpumemprof.process.gpu_locator import (
+    REFRESH_SECONDS,
+    SOONEST_SECONDS,
+    GpuLocator,
+    read_variables,
+)
 from gpumemprof.process.identity import ProcessId
 from gpumemprof.process.visible_gpus import VARIABLES, GpuFacts, gpu_of
 
@@ -194,6 +199,31 @@ def test_what_the_driver_says_is_asked_for_again_after_a_while(tmp_path: Path) -
     clock.now += REFRESH_SECONDS
     assert locator.locate(identity, 0) == ("1", "GPU-aa11")
     assert driver.asked == 2
+
+
+def test_a_context_elsewhere_does_not_make_a_new_ordinal_that_gpu(tmp_path: Path) -> None:
+    """A program is on the first GPU by its start alone, and then allocates on the second."""
+    clock = SimpleNamespace(now=100.0)
+    driver = Driver(NODE)
+    locator = GpuLocator(driver, proc=tmp_path, clock=lambda: clock.now)
+    driver.used = {7: frozenset({0})}
+    locator.locate(ProcessId(1, 1), 0)  # the driver is asked for somebody else
+    driver.used = {7: frozenset({0, 1})}
+    clock.now += SOONEST_SECONDS / 2
+    assert locator.locate(ProcessId(7, 1), 1, {1}) == ("", "")
+    clock.now += SOONEST_SECONDS
+    assert locator.locate(ProcessId(7, 1), 1, {1}) == ("", "")
+    assert driver.asked == 2
+
+
+def test_a_new_ordinal_is_not_asked_for_again_and_again(tmp_path: Path) -> None:
+    clock = SimpleNamespace(now=100.0)
+    driver = Driver(NODE)
+    locator = GpuLocator(driver, proc=tmp_path, clock=lambda: clock.now)
+    for ordinal in range(1000):
+        clock.now += SOONEST_SECONDS / 100
+        locator.locate(ProcessId(7, 1), ordinal)
+    assert driver.asked <= 11
 
 
 def test_what_was_found_stays_until_the_process_is_forgotten(tmp_path: Path) -> None:
