@@ -48,7 +48,7 @@ class Outputs:
                 stack.callback(self._store.stop)
                 self.sinks.append(self._store)
             if settings["pyroscope.url"]:
-                self._pyroscope = PyroscopeSink(Pusher(_pyroscope(settings), on_dropped))
+                self._pyroscope = PyroscopeSink(_pusher(settings, on_dropped))
                 stack.callback(self._pyroscope.stop)
                 self.sinks.append(self._pyroscope)
             self._close = stack.pop_all()
@@ -100,6 +100,10 @@ class Outputs:
     def __exit__(self, *_: object) -> None:
         """End."""
         self.close()
+
+
+def _pusher(settings: Settings, on_dropped: Callable[[ContainerProfile], None]) -> Pusher:
+    return Pusher(_pyroscope(settings), on_dropped, renewed=lambda: _pyroscope(settings))
 
 
 def _pyroscope(settings: Settings) -> PyroscopeSettings:

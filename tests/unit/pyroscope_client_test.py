@@ -15,8 +15,10 @@ from pyroscope_examples import TRAINER, container, settings
 from urllib3.exceptions import InsecureRequestWarning
 
 from gpumemprof.errors import UsageError
+from gpumemprof.export.pyroscope import client as client_module
 from gpumemprof.export.pyroscope.client import MAX_RETRY_AFTER, Client, Outcome, Result
 from gpumemprof.export.pyroscope.encode import Encoder
+from gpumemprof.export.pyroscope.settings import PyroscopeSettings
 from tests.fakes.pyroscope_receiver import Receiver
 
 
@@ -113,6 +115,61 @@ def test_credentials_and_tenant_are_sent() -> None:
         assert push(receiver.url, tenant="gpu").result is Result.UNAUTHORIZED
     with Receiver(token="t0ken") as receiver:
         assert push(receiver.url, token="t0ken").result is Result.DELIVERED
+
+
+class Rotated:
+    """A token in a file, as a client reads it again."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self.url, self.token, self.reads = url, token, 0
+        made = container()
+        self.client = Client(settings(url, token=token), self.read)
+        self._request = Encoder(settings(url)).encode(made)[0].push.request(made.time_ns)
+
+    def read(self) -> PyroscopeSettings:
+        self.reads += 1
+        return settings(self.url, token=self.token)
+
+    def push(self) -> Result:
+        return self.client.send(self._request).result
+
+
+def test_a_token_that_was_rotated_is_used_once_the_old_one_is_refused(caplog) -> None:
+    caplog.set_level("DEBUG")
+    with Receiver(token="old-s3cret") as receiver:
+        rotated = Rotated(receiver.url, "old-s3cret")
+        assert rotated.push() is Result.DELIVERED
+        assert rotated.reads == 0
+        receiver.authorization = "Bearer new-s3cret"
+        assert rotated.push() is Result.UNAUTHORIZED  # the file is not there yet
+
+        rotated.token = "new-s3cret"
+
+        assert rotated.push() is Result.DELIVERED
+        assert "have changed" in caplog.text
+        assert "s3cret" not in caplog.text
+    rotated.client.close()
+
+
+def test_a_token_is_read_again_also_while_the_old_one_is_taken(monkeypatch) -> None:
+    monkeypatch.setattr(client_module, "RENEW_SECONDS", 0.0)
+    with Receiver() as receiver:
+        rotated = Rotated(receiver.url, "old")
+        rotated.token = "new"
+        rotated.push()
+        assert receiver.got[0].headers["authorization"] == "Bearer new"
+    rotated.client.close()
+
+
+@pytest.mark.parametrize("token", ["", "two words"])
+def test_the_old_token_stays_while_there_is_no_other(token, caplog, monkeypatch) -> None:
+    monkeypatch.setattr(client_module, "RENEW_SECONDS", 0.0)
+    with Receiver(token="old") as receiver:
+        rotated = Rotated(receiver.url, "old")
+        rotated.token = token
+        assert [rotated.push(), rotated.push()] == [Result.DELIVERED] * 2
+    assert len([each for each in caplog.records if "stay as they were" in each.message]) == 1
+    rotated.client.close()
 
 
 def test_the_home_directory_is_not_searched_for_credentials(tmp_path, monkeypatch) -> None:

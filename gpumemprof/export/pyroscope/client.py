@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import email.utils
 import enum
+import logging
 import os
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -23,6 +24,10 @@ from gpumemprof.export.pyroscope.push import Request
 from gpumemprof.export.pyroscope.settings import PyroscopeSettings
 from gpumemprof.profile.text import printable
 
+log = logging.getLogger(__name__)
+
+RENEW_SECONDS = 60.0
+"""How often the credentials are read again while the server takes them."""
 MAX_RETRY_AFTER = 300.0
 """Seconds; a server may ask for more, it does not get it."""
 
@@ -82,8 +87,15 @@ class Client:
 
     Raises UsageError if a certificate or key cannot be read."""
 
-    def __init__(self, settings: PyroscopeSettings) -> None:
+    def __init__(
+        self, settings: PyroscopeSettings, renewed: Callable[[], PyroscopeSettings] | None = None
+    ) -> None:
+        """``renewed``: the settings with the password or token as they are now; may raise
+        UsageError. Asked every ``RENEW_SECONDS``, and when the server refuses the old ones: secrets
+        are rotated while we run."""
         self._settings = settings
+        self._renewed, self._renewed_at = renewed, time.monotonic()
+        self._not_renewed = ""
         for name in ("ca_file", "cert_file", "key_file"):
             path: Path | None = getattr(settings, name)
             if path is not None and not os.access(path, os.R_OK):
@@ -99,6 +111,36 @@ class Client:
 
     def send(self, request: Request) -> Outcome:
         """POST ``request``. Never raises for what a server or a network does."""
+        if time.monotonic() - self._renewed_at >= RENEW_SECONDS:
+            self._renew()
+        outcome = self._post(request)
+        if outcome.result is Result.UNAUTHORIZED and self._renew():
+            outcome = self._post(request)
+        return outcome
+
+    def _renew(self) -> bool:
+        """Read the credentials again; whether they are others. The old ones are kept while there
+        are none: files that are being written are empty."""
+        if self._renewed is None:
+            return False
+        self._renewed_at = time.monotonic()
+        try:
+            settings, problem = self._renewed(), ""
+            if self._settings.secrets and not settings.secrets:
+                raise UsageError("the file is empty")
+        except UsageError as error:
+            settings, problem = self._settings, str(error)
+        if problem and problem != self._not_renewed:
+            log.warning("the credentials for Pyroscope stay as they were: %s", problem)
+        self._not_renewed = problem
+        if settings.secrets == self._settings.secrets:
+            return False
+        self._settings = settings
+        self._session.auth = _Authorization(settings)
+        log.info("the credentials for Pyroscope have changed")
+        return True
+
+    def _post(self, request: Request) -> Outcome:
         settings = self._settings
         try:
             with self._session.post(

@@ -36,7 +36,7 @@ class Pusher:
     never be delivered, with a profile of the allocations of its interval and nothing else
     (``snapshot`` is False): add them to the owner's next profile that is offered, and each is
     delivered exactly once. It is not called when nothing was allocated, or when the server may
-    have stored the push although it did not answer.
+    have stored the push although it did not answer. ``renewed``: see Client.
 
     Raises UsageError if a certificate or key cannot be read.
     """
@@ -45,10 +45,11 @@ class Pusher:
         self,
         settings: PyroscopeSettings,
         on_dropped: Callable[[ContainerProfile], None] = lambda profile: None,
+        renewed: Callable[[], PyroscopeSettings] | None = None,
     ) -> None:
         self._settings = settings
         self._on_dropped = on_dropped
-        self._client = Client(settings)
+        self._client = Client(settings, renewed)
         self._encoder = Encoder(settings)
         self._changed = threading.Condition()
         # All that follows is used under the lock of _changed.
