@@ -8,10 +8,8 @@ looked up only when frames are asked for, off the path of the events.
 from __future__ import annotations
 
 import logging
-import time
-from array import array
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Mapping
 
 from gpumemprof.errors import GpumemprofError, ProcessGone
 from gpumemprof.probe.events import PythonState, StackEvent
@@ -19,9 +17,9 @@ from gpumemprof.process.identity import ProcessId
 from gpumemprof.process.maps import Maps
 from gpumemprof.process.patience import NoAnswerError, Patience
 from gpumemprof.process.trust import OWN, Trust
-from gpumemprof.stack.frames import Frame, Stack
-from gpumemprof.stack.holding import Holding
-from gpumemprof.stack.merge import FrameMode, NativeFrame, merge
+from gpumemprof.stack.frames import Frame
+from gpumemprof.stack.kept import KeptStacks
+from gpumemprof.stack.merge import FrameMode
 from gpumemprof.stack.python.frames import Run, unpack
 from gpumemprof.stack.python.interpreter import Interpreter, InterpreterFinder
 from gpumemprof.stack.python.memory import CopiedMemory, ProcessMemory
@@ -39,21 +37,12 @@ from gpumemprof.stack.unwind import (
 log = logging.getLogger(__name__)
 
 _MAX_SEEN = 1 << 14
-CROWDED = 0.25
-"""Share of the room for stacks that may be taken before some are let go of."""
 _FULL = "too many different stacks"
 _THROTTLED = "stack not taken: those of the process take too long"
 
 
-def _native_frames(raw: RawStack, frames: list[Frame]) -> Iterator[NativeFrame]:
-    evaluates = raw.evaluates or (False,) * len(frames)
-    for frame, loop in zip(frames, evaluates, strict=True):
-        inside = bool(raw.interpreter) and frame.module == raw.interpreter
-        yield NativeFrame(frame, evaluates=loop, interpreter=inside)
-
-
-class StackResolver:
-    """Stacks of all processes. Ids are never reused; 0 is the stack of nothing.
+class StackResolver(KeptStacks):
+    """Stacks of all processes, by id.
 
     What is known of a process's code is let go with ``forget``, when it ended; its stacks with
     ``drop``, when they were told for the last time. So memory does not grow with the number of
@@ -67,20 +56,11 @@ class StackResolver:
         full_names: bool = False,
         trust: Trust = OWN,
     ) -> None:
-        self._mode = mode
-        self._trust = trust
         self._patience = Patience(trust.patience)
         self._files = FileCache(trust=trust, patience=self._patience)
-        self._symbolizer = Symbolizer(self._files, full_names=full_names)
+        super().__init__(mode, Symbolizer(self._files, full_names=full_names), trust)
         self._finder = InterpreterFinder(allow_fuse=trust.allow_fuse)
         self._tracked: dict[ProcessId, Tracked] = {}
-        self._holdings: dict[ProcessId, Holding] = {}
-        """Of the processes that are tracked, and of ended ones whose stacks were not dropped."""
-        self._raw: dict[int, RawStack] = {}
-        """Stacks without names yet; they move to ``_resolved`` when these are asked for."""
-        self._resolved: dict[int, Stack] = {0: ()}
-        self._notes: dict[str, int] = {}
-        self._next = 1
         self._counts: Counter[str] = Counter()
 
     def see(self, process: ProcessId, maps: Maps) -> None:
@@ -94,8 +74,8 @@ class StackResolver:
 
     def _track(self, process: ProcessId, maps: Maps) -> Tracked:
         image = ProcessImage(process.pid, self._files, maps=maps, on_miss=RefreshOnMiss())
-        holding = self._holdings.setdefault(process, Holding(self._trust))
-        tracked = self._tracked[process] = Tracked(image, Unwinder(image), holding)
+        tracked = Tracked(image, Unwinder(image), self.holding(process))
+        self._tracked[process] = tracked
         return tracked
 
     def find_interpreter(self, process: ProcessId, maps: Maps) -> Mapping[str, int] | None:
@@ -168,43 +148,15 @@ class StackResolver:
         """Let go of all stacks of a process: its last profile was made. Their ids are unknown from
         then on. One that goes on is to be seen anew."""
         self.forget(process)
-        holding = self._holdings.pop(process, None)
-        if holding is not None:
-            self._let_go(holding.ids)
+        super().drop(process)
 
     def keep_only(self, process: ProcessId, used: Container[int]) -> None:
         """Let go of the stacks of a process that are not in ``used``: of one that runs for months
         and makes ever new ones. They get another id when they come again."""
-        holding = self._holdings.get(process)
-        if holding is None:
-            return
-        kept = array("Q", [number for number in holding.ids if number in used])
-        self._let_go(array("Q", [number for number in holding.ids if number not in used]))
-        holding.keep(kept, [self._resolved.get(n) or self._runs_of(n) for n in kept])
+        super().keep_only(process, used)
         tracked = self._tracked.get(process)
         if tracked is not None:
             tracked.known = {key: n for key, n in tracked.known.items() if n in used}
-
-    def is_crowded(self, process: ProcessId) -> bool:
-        """Whether it is time to let go of what is not needed of a process (``keep_only``)."""
-        holding = self._holdings.get(process)
-        if holding is None:
-            return False
-        all_crowded = self.held > CROWDED * self._trust.stacks
-        return holding.fuller_than(CROWDED / 8 if all_crowded else CROWDED)
-
-    def _runs_of(self, number: int) -> Stack:
-        return tuple(frame for run in self._raw[number].runs for frame in run)
-
-    def _let_go(self, numbers: Iterable[int]) -> None:
-        for number in numbers:
-            self._raw.pop(number, None)
-            self._resolved.pop(number, None)
-
-    @property
-    def held(self) -> int:
-        """Stacks that are kept."""
-        return len(self._raw) + len(self._resolved)
 
     def forget(self, process: ProcessId) -> None:
         """The process ended; its stacks stay until ``drop``."""
@@ -215,14 +167,6 @@ class StackResolver:
         tracked.image.close()
         if tracked.memory is not None:
             tracked.memory.close()
-
-    def note(self, text: str) -> int:
-        """The id of the stack that consists of a note."""
-        found = self._notes.get(text)
-        if found is None:
-            found = self._notes[text] = self._new_id()
-            self._resolved[found] = (Frame.note(text),)
-        return found
 
     def intern(self, event: StackEvent, process: ProcessId) -> int:
         """The id of a captured stack; equal stacks of one process have equal ids."""
@@ -248,7 +192,7 @@ class StackResolver:
         known = tracked.known.get(key)
         if known is not None:
             return known
-        if tracked.holding.full or self.held >= self._trust.stacks:
+        if tracked.holding.full or self.full:
             self._counts["stacks_full"] += 1
             return self.note(_FULL)
         if tracked.problem and not tracked.known:
@@ -256,14 +200,8 @@ class StackResolver:
             log.warning(
                 "process %d: its Python frames cannot be read: %r", process.pid, tracked.problem
             )
-        frozen = self._freeze(process, tracked, event, unwound)
-        number = tracked.known[key] = self._new_id()
-        self._raw[number] = frozen
-        tracked.holding.ids.append(number)
-        return number
-
-    def _new_id(self) -> int:
-        number, self._next = self._next, self._next + 1
+        number = self.add(self._freeze(process, tracked, event, unwound))
+        tracked.known[key] = number
         return number
 
     def _runs(self, process: ProcessId, tracked: Tracked, event: StackEvent) -> tuple[Run, ...]:
@@ -313,45 +251,6 @@ class StackResolver:
         self._counts["unwind_failed"] += 1
         detail = f": {unwound.detail}" if unwound.detail else ""
         return [Frame.note(f"unwind failed: {unwound.end.value}{detail}")]
-
-    def resolve(self, number: int) -> Stack:
-        """The frames of an id. Raises KeyError for an id that was never given out or was let go."""
-        known = self._resolved.get(number)
-        if known is not None:
-            return known
-        raw = self._raw[number]
-        holding = raw.holding
-        look_up = self._symbolizer.frames
-        if holding.budget.exhausted or holding.names_full:
-            look_up = self._symbolizer.unnamed
-        with holding.budget:
-            native = look_up(raw.places)
-        merged = merge(
-            [*_native_frames(raw, native), *map(NativeFrame, raw.notes)],
-            raw.runs,
-            self._mode,
-        )
-        del self._raw[number]
-        found = self._resolved[number] = holding.shared(merged)
-        return found
-
-    def resolve_all(self, numbers: Iterable[int]) -> None:
-        """Resolve these ids, those that were given out here."""
-        for number in numbers:
-            if number in self._raw:
-                self.resolve(number)
-
-    def resolve_some(self, processes: Iterable[ProcessId], until: float) -> bool:
-        """Resolve stacks of these processes up to a time (monotonic seconds), so that a profile of
-        them takes little more. Returns whether all are resolved."""
-        for process in processes:
-            holding = self._holdings.get(process)
-            for number in holding.ids if holding is not None else ():
-                if number in self._raw:
-                    if time.monotonic() > until:
-                        return False
-                    self.resolve(number)
-        return True
 
     def counters(self) -> dict[str, int]:
         """What could not be resolved, by name."""
