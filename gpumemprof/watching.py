@@ -97,7 +97,8 @@ class _Watcher:
         self._rates: dict[ProcessId, tuple[float, float]] = {}
         self._rows: list[tuple[Process, LiveRow]] = []
         self._profile: Profile | None = None
-        self._failed: dict[ProcessId, int] = {}
+        self._snapshot = recorder.ledger.snapshot()
+        """What was last looked at: it stays while it is paused."""
         self._before: Mapping[ProcessId, int] = {}
         self.left = False
 
@@ -106,32 +107,42 @@ class _Watcher:
         self._forget_ended()
         if self._paused:
             return
+        self._snapshot = self._recorder.ledger.snapshot()
+        self._before = self._recorder.held_before(self._snapshot)
         sums = self._sums()
         now = time.monotonic()
         passed = max(now - self._told_at, 1e-3)
-        rows = {}
-        for process in self._recorder.processes.running:
-            mine = sums.get(process.id)
-            if mine is None:
-                continue
-            before = self._told.get(process.id, _Sums())
-            rows[process.id] = (
-                process,
-                LiveRow(
-                    process.id.pid,
-                    process.command or process.comm,
-                    mine.in_use,
-                    self._peaks.peak.get((process.id, KINDS[self._kind]), 0),
-                    max(mine.alloc_bytes - before.alloc_bytes, 0) / passed,
-                    max(mine.alloc_count - before.alloc_count, 0) / passed,
-                    self._failed.get(process.id, 0),
-                    self._before.get(process.id, 0),
-                ),
+        self._rates = {}
+        for process, mine in sums.items():
+            told = self._told.get(process, _Sums())
+            self._rates[process] = (
+                max(mine.alloc_bytes - told.alloc_bytes, 0) / passed,
+                max(mine.alloc_count - told.alloc_count, 0) / passed,
             )
         self._told, self._told_at = sums, now
-        by_row = {row: process for process, row in rows.values()}
-        in_order = live.ordered(list(by_row), ORDERS[self._order])
-        self._rows = [(by_row[row], row) for row in in_order]
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """Make rows of what was last looked at, in the kind and the order that are chosen."""
+        failed = {process.process: process.failures for process in self._snapshot.processes}
+        rows = {}
+        for process in self._recorder.processes.running:
+            mine = self._told.get(process.id)
+            if mine is None:
+                continue
+            rate, calls = self._rates.get(process.id, (0.0, 0.0))
+            row = LiveRow(
+                process.id.pid,
+                process.command or process.comm,
+                mine.in_use,
+                self._peaks.peak.get((process.id, KINDS[self._kind]), 0),
+                rate,
+                calls,
+                failed.get(process.id, 0),
+                self._before.get(process.id, 0),
+            )
+            rows[row] = process
+        self._rows = [(rows[row], row) for row in live.ordered(list(rows), ORDERS[self._order])]
         self._look_at_selected()
 
     def _look_at_selected(self) -> None:
@@ -153,17 +164,14 @@ class _Watcher:
 
     def _sums(self) -> dict[ProcessId, _Sums]:
         kind = KINDS[self._kind]
-        snapshot = self._recorder.ledger.snapshot()
-        found = {process.process: _Sums() for process in snapshot.processes}
-        for aggregate in snapshot.aggregates:
+        found = {process.process: _Sums() for process in self._snapshot.processes}
+        for aggregate in self._snapshot.aggregates:
             key = aggregate.key
             if key.kind.value == kind or (kind == "gpu" and key.kind.on_gpu):
                 sums = found[key.process]
                 sums.in_use += aggregate.inuse_bytes
                 sums.alloc_bytes += aggregate.alloc_bytes
                 sums.alloc_count += aggregate.alloc_count
-        self._failed = {process.process: process.failures for process in snapshot.processes}
-        self._before = self._recorder.held_before(snapshot)
         for process in self._before:  # those that held something before, and made no call since
             found.setdefault(process, _Sums())
         return found
@@ -200,19 +208,17 @@ class _Watcher:
             self._move(1 if key == "j" else -1)
         elif key == "s":
             self._order = (self._order + 1) % len(ORDERS)
+            self._arrange()
         elif key == "m":
             self._kind = (self._kind + 1) % len(KINDS)
-            self._told = self._sums()  # rates of another kind would be wrong
+            self._told, self._rates = self._sums(), {}  # rates of another kind would be wrong
+            self._arrange()
         elif key == "t":
             self._by = "total" if self._by == "self" else "self"
         elif key == "p":
             self._paused = not self._paused
         elif key == "w":
             self._write()
-        else:
-            return
-        if key in {"s", "m"}:
-            self.look()
 
     def _move(self, step: int) -> None:
         ids = [process.id for process, _ in self._rows]
