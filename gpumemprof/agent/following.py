@@ -88,24 +88,27 @@ class Following:
             known.process = process
             return
         placement = HELD if process.recorded else OFF
-        followed = Followed(process, self._ref_of(process.id), placement)
+        followed = Followed(process, self._ref_of(process), placement)
         self.processes.add(followed)
         self._settle(followed)
 
-    def _ref_of(self, process: ProcessId) -> ContainerRef | None:
-        text = procfs.read_cgroup(process.pid)
+    def _ref_of(self, process: Process) -> ContainerRef | None:
+        pid, start_ns, _ = process.id
+        text = procfs.read_cgroup(pid)
         # Looked at after that: the kernel moves one that ends to the root of its (version 1)
         # hierarchies, where it is in no container, and its pid may be another's by now.
         with contextlib.suppress(ProcessGone):
-            stat = procfs.read_stat(process.pid)
+            stat = procfs.read_stat(pid)
             ref = container_of(text)
-            if stat.start_ns == process.start_ns and (ref is not None or not stat.exiting):
+            if stat.start_ns == start_ns and (ref is not None or not stat.exiting):
                 return ref
-        # It ended already. Another program of the same process tells; else nobody knows, and it
-        # must not be taken for one outside of containers.
-        known = [f for f in self.processes.of_pid(process.pid)
-                 if f.process.id.start_ns == process.start_ns]  # fmt: skip
-        return known[-1].ref if known else NOWHERE
+        # It ended already. Another program of the same process tells, or the parent that it began
+        # as a copy of; else nobody knows, and it must not be taken for one outside of containers.
+        known = [f for f in self.processes.of_pid(pid) if f.process.id.start_ns == start_ns]
+        if known:
+            return known[-1].ref
+        parent = None if process.parent is None else self.processes.get(process.parent)
+        return NOWHERE if parent is None or parent.ref is None else parent.ref
 
     def reconsider(self) -> None:
         """Pods or the switch changed."""

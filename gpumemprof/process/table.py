@@ -27,6 +27,8 @@ class Process:
     started: int
     ended: int | None = None
     end_reason: str = ""
+    parent: ProcessId | None = None
+    """The recorded process that it is known to be a child of."""
     recorded: bool = True
     """Whether its calls are recorded; one that is not stays known, to be switched on again."""
     recorded_since: int = 0

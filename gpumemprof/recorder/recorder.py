@@ -233,6 +233,7 @@ class Recorder(Stages):
         child = self.processes.add(pid, start_ns, event.comm)
         parent = self.processes.get(event.pid, event.start_ns)
         if parent is not None:
+            child.parent = parent.id
             target = self.stacks.forked(parent.id, child.id)
             if target is not None:
                 self._scanner.tell_python(pid, target)
