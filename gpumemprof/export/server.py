@@ -54,7 +54,9 @@ _PAGE_HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "X-Frame-Options": "DENY",
 }
-_SCRIPTS = ("times.js", "chart.js", "workloads.js", "details.js", "main.js")
+_SCRIPTS = (
+    "times.js", "chart.js", "workloads.js", "details_parts.js", "details.js", "main.js",
+)  # fmt: skip
 """The page's own, in the order in which they are put together after the viewer's ``_SHARED``."""
 _SHARED = ("units.js", "dom.js", "controls.js")
 
