@@ -1,22 +1,11 @@
-"""The live view from the command line: records, and shows what is held, until the user leaves."""
+"""What the live view shows, and what the keys change of it."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import select
-import signal
-import sys
-import termios
 import time
-import tty
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from gpumemprof import __version__
 from gpumemprof.errors import GpumemprofError
@@ -27,10 +16,8 @@ from gpumemprof.profile import files, pprof
 from gpumemprof.profile.merge import gpu_only, of_kinds
 from gpumemprof.profile.model import Profile
 from gpumemprof.recorder import Recorder, RecorderOptions
-from gpumemprof.recording import check_process, many_files, require_privileges
 from gpumemprof.report import live
 from gpumemprof.report.live import KINDS, ORDERS, LiveRow, LiveView
-from gpumemprof.report.table import make_console
 
 _KEYS = {"\x1b[A": "k", "\x1b[B": "j", "\x1bOA": "k", "\x1bOB": "j", " ": "p", "\x03": "q"}
 """What terminals send for keys, and the letter that does the same."""
@@ -50,7 +37,7 @@ class Request:
 
 
 @dataclass
-class _Peaks:
+class Peaks:
     """The most that each process held of each kind, told by the ledger at each change."""
 
     held: dict[tuple[ProcessId, str], int] = field(default_factory=dict)
@@ -59,6 +46,7 @@ class _Peaks:
     def change(
         self, process: ProcessId, kind: MemoryKind, _device: int, size: int, _n: int, _t: int
     ) -> None:
+        """The ledger's ``on_change``."""
         for name in (kind.value, "gpu") if kind.on_gpu else (kind.value,):
             key = process, name
             held = self.held[key] = self.held.get(key, 0) + size
@@ -66,6 +54,7 @@ class _Peaks:
                 self.peak[key] = held
 
     def forget(self, process: ProcessId) -> None:
+        """It has ended."""
         for name in KINDS:
             self.held.pop((process, name), None)
             self.peak.pop((process, name), None)
@@ -80,10 +69,10 @@ class _Sums:
     alloc_count: int = 0
 
 
-class _Watcher:
+class Watcher:
     """What is shown, and what the keys change of it."""
 
-    def __init__(self, recorder: Recorder, peaks: _Peaks, request: Request) -> None:
+    def __init__(self, recorder: Recorder, peaks: Peaks, request: Request) -> None:
         self._recorder, self._peaks, self._request = recorder, peaks, request
         self._kind = self._order = 0
         self._by = "self"
@@ -239,128 +228,3 @@ class _Watcher:
 
     def _say(self, text: str) -> None:
         self._message, self._message_until = text, time.monotonic() + MESSAGE_SECONDS
-
-
-def run(request: Request) -> int:
-    """Show until the user leaves; returns the exit code. Raises GpumemprofError."""
-    require_privileges()
-    for pid in request.pids:
-        check_process(pid)
-    peaks = _Peaks()
-    options = RecorderOptions(
-        probe=request.options.probe,
-        frames=request.options.frames,
-        full_names=request.options.full_names,
-        library_path=request.options.library_path,
-        on_change=peaks.change,
-    )
-    with many_files(), Recorder(options) as recorder:
-        if request.pids:
-            for pid in request.pids:
-                recorder.add(pid)
-                recorder.add_children(pid)
-        else:
-            recorder.add_all()
-        watcher = _Watcher(recorder, peaks, request)
-        if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
-            _on_screen(recorder, watcher, request)
-        else:
-            _as_text(recorder, watcher, request)
-    return 0
-
-
-def _rounds(recorder: Recorder, watcher: _Watcher, request: Request) -> Iterator[bool]:
-    """After each step of the recorder; true when it is time for a new picture."""
-    shown, due = 0, time.monotonic() + min(request.interval, 0.3)
-    while not watcher.left:
-        recorder.step()
-        if request.pids and not recorder.processes.running:
-            return
-        is_due = time.monotonic() >= due
-        if is_due:
-            due = time.monotonic() + request.interval
-            watcher.look()
-            shown += 1
-        yield is_due
-        if request.count and shown >= request.count:
-            return
-
-
-def _as_text(recorder: Recorder, watcher: _Watcher, request: Request) -> None:
-    """One picture after the other, for pipes and files."""
-    console = make_console()
-    first = True
-    with _leaves_at_signals(watcher):
-        for is_due in _rounds(recorder, watcher, request):
-            if is_due:
-                if not first:
-                    console.print()
-                first = False
-                view = watcher.view()
-                for line in live.lines(view, console, len(view.rows) + 15)[:-1]:
-                    if line.plain.strip():
-                        console.print(Text(line.plain.rstrip()), soft_wrap=True)
-                sys.stdout.flush()
-
-
-def _on_screen(recorder: Recorder, watcher: _Watcher, request: Request) -> None:
-    console = make_console()
-    with (
-        _leaves_at_signals(watcher),
-        _keys(),
-        Live(console=console, screen=True, auto_refresh=False) as screen,
-    ):
-        for is_due in _rounds(recorder, watcher, request):
-            pressed = list(_pressed())
-            for key in pressed:
-                watcher.press(key)
-            if is_due or pressed:
-                _show(screen, console, watcher.view())
-
-
-def _show(screen: Live, console: Console, view: LiveView) -> None:
-    found = live.lines(view, console, console.height)
-    screen.update(Text("\n").join(found), refresh=True)
-
-
-@contextlib.contextmanager
-def _keys() -> Iterator[None]:
-    """Keys are read as they are pressed, and not shown."""
-    if not sys.stdin.isatty():
-        yield
-        return
-    fd = sys.stdin.fileno()
-    before = termios.tcgetattr(fd)
-    tty.setcbreak(fd)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(fd, termios.TCSADRAIN, before)
-
-
-def _pressed() -> Iterator[str]:
-    """What was pressed since the last look."""
-    if not sys.stdin.isatty():
-        return
-    fd = sys.stdin.fileno()
-    if not select.select([fd], [], [], 0)[0]:
-        return
-    text = os.read(fd, 256).decode(errors="replace")
-    while text:
-        length = 3 if text[:2] in {"\x1b[", "\x1bO"} else 1
-        yield text[:length]
-        text = text[length:]
-
-
-@contextlib.contextmanager
-def _leaves_at_signals(watcher: _Watcher) -> Iterator[None]:
-    def leave(_number: int, _frame: object) -> None:
-        watcher.left = True
-
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, leave) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
