@@ -47,41 +47,62 @@ class Setting:
 
 
 SETTINGS: tuple[Setting, ...] = (
-    Setting("node", parse.name, "", "Name of this node.  [default: the machine's]"),
+    Setting("node", parse.name, "", "Name of this node.  [default: the machine's name]"),
     Setting(
         "kubernetes",
         parse.choice("auto", "on", "off"),
         "auto",
-        "Whether to ask the Kubernetes API for pods and the switch; off: record everything.",
+        "Ask the Kubernetes API for pods and the switch: auto, on, or off to record every process.",
     ),
-    Setting("namespace", parse.name, "", "Namespace of the release."),
+    Setting("namespace", parse.name, "", "Namespace that the agent runs in; the switch is there."),
     Setting(
-        "switch", parse.name, "gpumemprof-profiling", "ConfigMap that says which namespaces are on."
+        "switch",
+        parse.name,
+        "gpumemprof-profiling",
+        "ConfigMap that says which namespaces are profiled.",
     ),
     Setting("interval", parse.seconds(1, 3600), "15s", "Time between profiles."),
-    Setting("loader", parse.choice("auto", "libbpf", "bcc"), "auto", "How the probes are loaded."),
     Setting(
-        "log_level", parse.choice("debug", "info", "warning", "error"), "info", "What is logged."
+        "loader",
+        parse.choice("auto", "libbpf", "bcc"),
+        "auto",
+        "How the probes are loaded: auto, libbpf or bcc.",
     ),
     Setting(
-        "record.frames", parse.choice("mixed", "python", "native"), "mixed", "Frames of stacks."
+        "log_level",
+        parse.choice("debug", "info", "warning", "error"),
+        "info",
+        "Least severe messages to log: debug, info, warning or error.",
+    ),
+    Setting(
+        "record.frames",
+        parse.choice("mixed", "python", "native"),
+        "mixed",
+        "Frames in stacks: mixed, python or native.",
     ),
     Setting(
         "record.stack_bytes",
         parse.size(1024, 32 << 10),
         "32KiB",
-        "How much of a native stack to capture at most.",
+        "Most bytes of a native stack to capture.",
     ),
     Setting("pyroscope.url", parse.text, "", "Where to push profiles; empty: nowhere."),
-    Setting("pyroscope.format", parse.choice("pprof", "folded"), "pprof", "What is pushed."),
-    Setting("pyroscope.tenant", parse.text, "", "Tenant (X-Scope-OrgID)."),
+    Setting(
+        "pyroscope.format",
+        parse.choice("pprof", "folded"),
+        "pprof",
+        "Format of pushes: pprof or folded.",
+    ),
+    Setting("pyroscope.tenant", parse.text, "", "Tenant, sent as X-Scope-OrgID."),
     Setting("pyroscope.user", parse.text, "", "User for basic authentication."),
     Setting("pyroscope.password_file", parse.path, "", "File that holds the password."),
     Setting("pyroscope.token_file", parse.path, "", "File that holds a bearer token."),
     Setting("pyroscope.ca_file", parse.path, "", "Certificates to trust instead of the system's."),
     Setting("pyroscope.cert_file", parse.path, "", "Client certificate."),
-    Setting("pyroscope.key_file", parse.path, "", "Its key."),
-    Setting("pyroscope.insecure", parse.flag, False, "Do not check the server's certificate."),
+    Setting("pyroscope.key_file", parse.path, "", "Key of the client certificate."),
+    Setting(
+        "pyroscope.insecure", parse.flag, False, "true: do not check the server's certificate."
+    ),
     Setting("pyroscope.timeout", parse.seconds(0.1, 120), "10s", "Longest wait for an answer."),
     Setting(
         "pyroscope.jitter",
@@ -90,23 +111,44 @@ SETTINGS: tuple[Setting, ...] = (
         "Pushes are spread over so long after the interval's end.",
     ),
     Setting("pyroscope.labels", parse.labels, "", "Labels to add, like cluster=west,env=prod."),
-    Setting("metrics.listen", parse.endpoint, "0.0.0.0:9464", "/metrics, /healthz and /readyz."),
-    Setting("metrics.max_series", parse.number(10, 1_000_000), 12_000, "Most series of memory."),
     Setting(
-        "page.listen", parse.optional_endpoint, "127.0.0.1:9465", "The agent's page; empty: none."
+        "metrics.listen",
+        parse.endpoint,
+        "0.0.0.0:9464",
+        "Address to serve /metrics, /healthz and /readyz at.",
+    ),
+    Setting(
+        "metrics.max_series",
+        parse.number(10, 1_000_000),
+        12_000,
+        "Most time series of memory in /metrics.",
+    ),
+    Setting(
+        "page.listen",
+        parse.optional_endpoint,
+        "127.0.0.1:9465",
+        "Address to serve the agent's page at; empty: no page.",
     ),
     Setting(
         "store.path", parse.path, "/var/lib/gpumemprof", "Where profiles are kept; empty: nowhere."
     ),
     Setting(
-        "store.max_bytes", parse.size(1 << 20, 1 << 40), "256MiB", "Most bytes of kept profiles."
+        "store.max_bytes",
+        parse.size(1 << 20, 1 << 40),
+        "256MiB",
+        "Most bytes of disk that kept profiles take.",
     ),
-    Setting("limits.containers", parse.number(1, 100_000), 512, "Containers that are told apart."),
+    Setting(
+        "limits.containers",
+        parse.number(1, 100_000),
+        512,
+        "Most containers that are recorded at once.",
+    ),
     Setting(
         "limits.held",
         parse.number(1, 10_000),
         256,
-        "Processes that are recorded before their pod is known.",
+        "Most processes that are recorded before their pod is known.",
     ),
 )
 """Adding a setting is adding a row."""

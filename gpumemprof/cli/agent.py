@@ -40,9 +40,15 @@ def _setting_options(command: click.Command) -> click.Command:
     help=f"YAML file with settings.  [default: ${config.CONFIG_VARIABLE}]",
 )
 def agent(config_file: Path | None, **flags: Any) -> None:
-    """Profile the GPU processes of this node: those of the pods that the switch allows, or, without
-    Kubernetes, all of them. Every setting is also a key of the file and an environment variable:
-    --pyroscope-url is `pyroscope: {url: …}` and GPUMEMPROF_PYROSCOPE_URL."""
+    """Profile the GPU processes of this node until stopped.
+
+    On Kubernetes those of the pods that the switch allows, elsewhere all of them. Profiles are
+    pushed to Pyroscope, Prometheus scrapes metrics, and the agent's own page shows both.
+
+    Every option can also be set in the file and in the environment: --pyroscope-url is
+    `pyroscope: {url: …}` in the file, and GPUMEMPROF_PYROSCOPE_URL. Options go before the
+    environment, the environment before the file.
+    """
     names = {setting.flag[2:].replace("-", "_"): setting.key for setting in config.SETTINGS}
     given = {names[name]: value for name, value in flags.items() if value is not None}
     settings = config.load(config_file, given)

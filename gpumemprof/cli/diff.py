@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from gpumemprof.cli.options import output_option
+from gpumemprof.cli.options import by_option, limit_option, output_option
 from gpumemprof.cli.sizes import size
 from gpumemprof.errors import UsageError
 from gpumemprof.profile import files, pprof
@@ -129,25 +129,14 @@ _NOT_FOR_TERMINALS = {"html": "a page is", "pprof": "a profile is"}
     help="Compare what is in use, what was allocated, or what was in use at the peak.  [default: "
     "in use; at the peak where one of them holds nothing any more]",
 )
-@click.option(
-    "--by",
-    type=click.Choice(["self", "total"]),
-    default="self",
-    show_default=True,
-    help="Compare the functions that asked for the memory, or also those that called them.",
-)
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help=f"Rows of each table.  [default: {table.DEFAULT_LIMIT}; in JSON: all]",
-)
+@by_option("Compare the functions that asked for the memory, or also those that called them.")
+@limit_option
 @click.option("--stacks", is_flag=True, help="Show whole stacks instead of functions.")
 @click.option(
     "--fail-over",
     type=_growth,
     metavar="GROWTH",
-    help="End with exit code 1 if GPU memory grew by more: 5%, 100MiB.",
+    help="Exit with code 1 if GPU memory grew by more than this: 5%, 100MiB.",
 )
 @click.option(
     "--format",

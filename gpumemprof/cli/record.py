@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from gpumemprof import recording
-from gpumemprof.cli.options import loader_option
+from gpumemprof.cli.options import frames_option, loader_option, pid_option
 from gpumemprof.probe.attach import AttachMode
 from gpumemprof.probe.kernel_side import LoaderChoice
 from gpumemprof.probe.loader import Options
@@ -20,14 +20,7 @@ from gpumemprof.stack.merge import FrameMode
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
-@click.option(
-    "--pid",
-    "pids",
-    type=click.IntRange(1),
-    multiple=True,
-    metavar="PID",
-    help="Record this running process and its children; may be given several times.",
-)
+@pid_option("Record this running process and its children; may be given several times.")
 @click.option(
     "--all",
     "everything",
@@ -55,13 +48,7 @@ from gpumemprof.stack.merge import FrameMode
     show_default=True,
     help="How to write it.",
 )
-@click.option(
-    "--frames",
-    type=click.Choice([mode.value for mode in FrameMode]),
-    default="mixed",
-    show_default=True,
-    help="Python and native frames, or one of them.",
-)
+@frames_option
 @click.option("--full-names", is_flag=True, help="Keep arguments and templates in C++ names.")
 @click.option(
     "--limit",

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from gpumemprof.cli.options import output_option
+from gpumemprof.cli.options import by_option, limit_option, output_option
 from gpumemprof.errors import UsageError
 from gpumemprof.profile import files, folded, perfetto, speedscope
 from gpumemprof.profile.merge import GPU_KINDS, PINNED_KIND, gpu_only, of_kinds
@@ -90,19 +90,8 @@ def _only(kind: str, profile: Profile) -> Profile:
     show_default=True,
     help="Count what is in use at the end, what was allocated, or what was in use at the peak.",
 )
-@click.option(
-    "--by",
-    type=click.Choice(["self", "total"]),
-    default="self",
-    show_default=True,
-    help="Put first the functions that asked for the memory, or those that called them.",
-)
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help=f"Rows of each table.  [default: {table.DEFAULT_LIMIT}; in JSON: all]",
-)
+@by_option("Put first the functions that asked for the memory, or those that called them.")
+@limit_option
 @click.option("--stacks", is_flag=True, help="Show the largest stacks instead of functions.")
 @click.option(
     "--kind",

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from gpumemprof import watching
-from gpumemprof.cli.options import loader_option
+from gpumemprof.cli.options import frames_option, loader_option, pid_option
 from gpumemprof.probe.kernel_side import LoaderChoice
 from gpumemprof.probe.loader import Options
 from gpumemprof.recorder import RecorderOptions
@@ -18,36 +18,23 @@ from gpumemprof.stack.merge import FrameMode
 
 
 @click.command()
-@click.option(
-    "--pid",
-    "pids",
-    type=click.IntRange(1),
-    multiple=True,
-    metavar="PID",
-    help="Show this process and its children; may be given several times.  [default: all]",
-)
+@pid_option("Show this process and its children; may be given several times.  [default: all]")
 @click.option(
     "--interval",
     type=click.FloatRange(0.1, 3600),
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time between pictures.",
+    help="Time between updates.",
 )
 @click.option(
     "--count",
     type=click.IntRange(1),
     default=None,
     metavar="N",
-    help="Leave after N pictures.",
+    help="End after N updates.",
 )
-@click.option(
-    "--frames",
-    type=click.Choice([mode.value for mode in FrameMode]),
-    default="mixed",
-    show_default=True,
-    help="Python and native frames, or one of them.",
-)
+@frames_option
 @click.option(
     "-o",
     "--output",
@@ -55,7 +42,7 @@ from gpumemprof.stack.merge import FrameMode
     default=Path("gpumemprof-top.pb.gz"),
     show_default=True,
     metavar="FILE",
-    help="Where the key w writes a profile.",
+    help="Where the key w writes a profile to.",
 )
 @loader_option
 def top(
@@ -64,8 +51,14 @@ def top(
 ) -> int:  # fmt: skip
     """Show what processes hold GPU memory now, and their functions.
 
-    What was allocated before is not known; a + marks processes that hold such memory.
-    Where the output is no terminal, the pictures are written as plain text, one after the other.
+    Memory allocated before this command began has no functions; a + marks processes that hold
+    some. Where the output is not a terminal, each update is written as plain text.
+
+    \b
+    j, k or arrows  choose a process       p  pause
+    s  sort by another column              w  write a profile to --output
+    m  another kind of memory              q  quit
+    t  functions by self or total
     """
     options = RecorderOptions(
         probe=Options(record_all=not pids, loader=LoaderChoice(loader)),
