@@ -6,13 +6,14 @@ import enum
 import os
 import platform
 import resource
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpumemprof.errors import ProbeError, ProcessGone, RemoteDataError
 from gpumemprof.probe import bcc
+from gpumemprof.probe.attach import AttachMode, Closable, Target
 from gpumemprof.probe.btf import KERNEL_BTF
 from gpumemprof.probe.calls import Library
 from gpumemprof.probe.kernel import OLDEST_KERNEL, kernel_version
@@ -166,7 +167,13 @@ def _attaching(choice: LoaderChoice) -> Iterator[Check]:
 
 def _cuda(probes: Probes) -> Iterator[Check]:
     """Attaches for real, and compares what is probed with what processes map."""
-    prober = LibraryProber(probes.attach)
+
+    def attach(path: str, targets: Sequence[Target]) -> Closable:
+        # Where each place takes the kernel long: some, to see that it works.
+        few = probes.mode in (AttachMode.SINGLE, AttachMode.WRAPPED)
+        return probes.attach(path, targets[:2] if few else targets)
+
+    prober = LibraryProber(attach)
     try:
         for path in installed_libraries(os.environ.get("LD_LIBRARY_PATH", "")):
             prober.probe_path(path)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -57,33 +58,48 @@ class _PerfEvents(_Links):
     closed, one after the other: half a minute for all calls of the CUDA libraries."""
 
     def close(self) -> None:
-        if len(self._links) > _CLOSED_HERE:
-            _close_elsewhere([link.fd for link in self._links])
-        super().close()
+        if len(self._links) <= _CLOSED_HERE:
+            super().close()
+            return
+        with _held_elsewhere([link.fd for link in self._links]):
+            super().close()
 
 
 _CLOSED_HERE = 6
 
 
-def _close_elsewhere(fds: Sequence[int]) -> None:
-    """Leave the waiting to a process of its own, which has nothing else open and ends with it. If
-    there can be none, whoever closes them here waits."""
+@contextlib.contextmanager
+def _held_elsewhere(fds: Sequence[int]) -> Iterator[None]:
+    """What is closed inside is closed for good, and waited for, by a process of its own, which has
+    nothing else open and ends with it. If there can be none, who closes waits."""
+    waiting, closed = os.pipe()
     try:
-        child = os.fork()
-    except OSError:
-        return
-    if child == 0:
-        # Nothing here may fail, or do more than system calls: this is a copy of one thread.
         try:
-            if os.fork() == 0:
-                start = 0
-                for fd in sorted(fds):
-                    os.closerange(start, fd)
-                    start = fd + 1
-                os.closerange(start, os.sysconf("SC_OPEN_MAX"))
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
+            child = os.fork()
+        except OSError:
+            child = -1
+        if child == 0:
+            # Nothing here may fail, or do more than system calls: this is a copy of one thread.
+            try:
+                if os.fork() == 0:
+                    _close_all_but({*fds, waiting})
+                    os.read(waiting, 1)  # until the other has closed them: who is last waits
+            finally:
+                os._exit(0)
+        if child > 0:
+            os.waitpid(child, 0)
+        yield
+    finally:
+        os.close(waiting)
+        os.close(closed)
+
+
+def _close_all_but(kept: Set[int]) -> None:
+    start = 0
+    for fd in sorted(kept):
+        os.closerange(start, fd)
+        start = fd + 1
+    os.closerange(start, os.sysconf("SC_OPEN_MAX"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from gpumemprof.probe.attach import AttachMode
 from gpumemprof.probe.kernel_side import LoaderChoice
 from gpumemprof.probe.loader import Options, Probes
 from gpumemprof.process.libraries import LibraryProber, installed_libraries
-from tests.bench import load, pair_cost
+from tests.bench import load
 
 ROUNDS = 5
 CHOICES = (LoaderChoice.LIBBPF, LoaderChoice.BCC)
@@ -55,6 +55,8 @@ def _measure(loader: LoaderChoice) -> dict[str, Any]:
 
 def report() -> Iterator[str]:
     """Lines of the table."""
+    from tests.bench import pair_cost  # not in the processes whose memory is measured
+
     yield (
         "| loader | load | attach | memory | of the compiler, while it loads "
         "| a pair, beyond empty probes |"

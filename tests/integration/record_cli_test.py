@@ -233,6 +233,8 @@ def test_doctor_tells_what_works() -> None:
 
 
 def test_doctor_fails_where_recording_cannot_work() -> None:
-    done = command_line("doctor", GPUMEMPROF_LIBBPF="/nonexistent/libbpf.so")
+    done = command_line(
+        "doctor", GPUMEMPROF_LIBBPF="/nonexistent/libbpf.so", GPUMEMPROF_BCC="/nonexistent"
+    )
     assert done.returncode == 1
     assert "recording cannot work here" in done.stdout
