@@ -268,6 +268,15 @@ class TestTimeline:
         assert legend.get_attribute("aria-pressed") == "false"
         assert "llm-0" not in self.tooltip(report, 0.9)
 
+    def test_a_line_of_very_many_points_is_drawn(self, open_report):
+        """More than a function of a script can take as arguments."""
+        many = tuple((START + n * 1_000_000, n % 1000 * MIB) for n in range(300_000))
+        long = replace(TRAINING.series[0], points=many)
+        report = open_report(
+            replace(TRAINING, series=(long,), time_ns=START, duration_ns=300 * SECOND)
+        )
+        assert "999 MiB" in report.page.locator(".timeline canvas").get_attribute("aria-label")
+
     def test_without_series_there_is_none(self, open_report):
         report = open_report(replace(TRAINING, series=()))
         assert report.page.locator("[data-section=timeline]").count() == 0

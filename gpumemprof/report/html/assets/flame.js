@@ -209,7 +209,7 @@ class Flame {
       const at = open.pop();
       const fn = this.tree.functionAt(at);
       if (this.tree.weight[at] && (at === node || (fn >= 0 && this.matches(fn)))) found.push(at);
-      open.push(...this.tree.childrenOf(at).slice().reverse());
+      for (const child of this.tree.childrenOf(at).slice().reverse()) open.push(child);
     }
     const matching = (at) => this.tree.functionAt(at) >= 0 && this.matches(this.tree.functionAt(at));
     const start = found.indexOf(node);

@@ -63,7 +63,7 @@ function sparkline({ times, values }) {
   const context = prepared(canvas, SPARK.width, SPARK.height);
   if (!context) return canvas;
   const span = Math.max(times[times.length - 1] - times[0], 1);
-  const most = values.reduce((a, b) => Math.max(a, b), 1);
+  const most = highestOf(values, 1);
   context.strokeStyle = context.fillStyle = css(TIMELINE_COLOURS[1]);
   context.lineWidth = 1.6;
   context.beginPath();

@@ -68,7 +68,7 @@ class FunctionTable {
     this.rows = rows.filter((row) => (row.total || row.totalBefore) && !row.internal);
     this.whole = whole;
     this.what.textContent = name;
-    this.largest = Math.max(...this.rows.map((row) => row.self), 1);
+    this.largest = highestOf(this.rows.map((row) => row.self), 1);
     this._fill();
   }
 

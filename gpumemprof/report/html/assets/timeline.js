@@ -36,7 +36,7 @@ class Timeline {
   }
 
   _words() {
-    const peaks = this.data.series.map((one) => `${one.name}: at most ${size(Math.max(0, ...one.values))}`);
+    const peaks = this.data.series.map((one) => `${one.name}: at most ${size(highestOf(one.values, 0))}`);
     const failed = this.data.marks.length ? `; ${number(this.data.marks.length, 'failed allocation')}` : '';
     return `Memory over ${duration(this.data.duration / 1000)}; ${peaks.join(', ')}${failed}`;
   }
@@ -71,7 +71,7 @@ class Timeline {
     if (!context) return;
     const ink = getComputedStyle(this.canvas).color;
     const inner = { width: width - MARGIN.left - MARGIN.right, height: TIMELINE_HEIGHT - MARGIN.top - MARGIN.bottom };
-    const most = this._series.reduce((max, [one]) => one.values.reduce((a, b) => Math.max(a, b), max), 1);
+    const most = this._series.reduce((max, [one]) => highestOf(one.values, max), 1);
     const [top, step] = niceScale(most);
     this.x = (time) => MARGIN.left + (inner.width * time) / Math.max(this.data.duration, 1);
     this.y = (bytes) => MARGIN.top + inner.height * (1 - bytes / top);
@@ -176,7 +176,7 @@ function combined(model, filters) {
     parts.get(name).push(one);
   }
   const lines = [...parts].map(([name, members]) => ({ name, ...stepSum(members) }));
-  const peak = (line) => line.values.reduce((a, b) => Math.max(a, b), 0);
+  const peak = (line) => highestOf(line.values, 0);
   lines.sort((a, b) => peak(b) - peak(a));
   return {
     duration: timeline.duration,
