@@ -111,7 +111,15 @@ def allocations_only(profile: Profile) -> Profile:
         for sample in profile.samples
         if sample.values.alloc_objects
     )
-    return replace(profile, samples=samples, failures=(), processes=(), completeness={})
+    return replace(
+        profile,
+        samples=samples,
+        failures=(),
+        processes=(),
+        completeness={},
+        series=(),
+        histories=(),
+    )
 
 
 def held_only(profile: Profile) -> Profile:

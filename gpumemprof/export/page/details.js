@@ -65,6 +65,7 @@ class Details {
   ms(time) {
     if (time === 'peak') {
       const { points } = this.history;
+      if (!points.length) return this.range.end;  // nothing was stored of it yet
       return points.reduce((best, point) => (point.most >= best.most ? point : best), points[0]).time;
     }
     return time === NOW ? this.range.end : milliseconds(time);
