@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,9 @@ ENVIRONMENT_PREFIX = "GPUMEMPROF_"
 IN_CLUSTER_VARIABLE = "KUBERNETES_SERVICE_HOST"
 """Set in every container of a pod."""
 CONFIG_VARIABLE = ENVIRONMENT_PREFIX + "CONFIG"
+_OTHER_VARIABLES = {ENVIRONMENT_PREFIX + name for name in ("LIBBPF", "BCC", "BTF")}
+"""Of the loaders (docs/kernels.md)."""
+_OF_SERVICES = re.compile(r"_(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_\w+)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,7 @@ SETTINGS: tuple[Setting, ...] = (
         "pyroscope.jitter",
         parse.seconds(0, 600),
         "4s",
-        "Pushes are spread over so long after the interval's end.",
+        "Spread of pushes after the interval's end; unless set, at most a third of the interval.",
     ),
     Setting("pyroscope.labels", parse.labels, "", "Labels to add, like cluster=west,env=prod."),
     Setting(
@@ -191,9 +195,26 @@ def load(
             values[setting.key] = setting.parse(value)
         except ValueError as error:
             raise UsageError(f"{setting.key} (from {source}) is {value!r}: {error}") from None
+    if "pyroscope.jitter" not in given:
+        values["pyroscope.jitter"] = min(values["pyroscope.jitter"], values["interval"] / 3)
     _check_together(values)
     _check_cluster(values, in_cluster=IN_CLUSTER_VARIABLE in environment)
     return Settings(values)
+
+
+def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]:
+    """Variables that look like settings and are none. Those that Kubernetes makes of services
+    named gpumemprof are not meant."""
+    environment = os.environ if environment is None else environment
+    known = {setting.variable for setting in SETTINGS} | {CONFIG_VARIABLE} | _OTHER_VARIABLES
+    return sorted(
+        name
+        for name in environment
+        if name.startswith(ENVIRONMENT_PREFIX)
+        and name not in known
+        and not _OF_SERVICES.search(name)
+        and not name.startswith(ENVIRONMENT_PREFIX + "FAKE_")
+    )
 
 
 def _read_file(path: Path) -> dict[str, object]:
@@ -231,7 +252,10 @@ def _meant(name: str) -> str:
 
 def _check_together(values: Mapping[str, Any]) -> None:
     if values["pyroscope.url"] and values["pyroscope.jitter"] >= values["interval"]:
-        raise UsageError("pyroscope.jitter must be shorter than interval")
+        raise UsageError(
+            f"pyroscope.jitter ({values['pyroscope.jitter']:g} s) must be shorter than "
+            f"interval ({values['interval']:g} s)"
+        )
     if values["pyroscope.password_file"] and not values["pyroscope.user"]:
         raise UsageError("pyroscope.password_file needs pyroscope.user")
     if values["pyroscope.token_file"] and values["pyroscope.password_file"]:

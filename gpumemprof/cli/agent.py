@@ -57,6 +57,8 @@ def agent(config_file: Path | None, **flags: Any) -> None:
         level=settings["log_level"].upper(),
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+    for name in config.unknown_variables():
+        logging.getLogger(__name__).warning("%s is no setting: it is ignored", name)
     logging.getLogger("urllib3").setLevel(logging.ERROR)
     recording.require_privileges()
     stops: list[int] = []

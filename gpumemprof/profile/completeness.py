@@ -44,6 +44,8 @@ LOST: dict[str, str] = {
     "stacks_truncated": "stacks were longer than what is captured: their outermost callers are "
     "missing",
     "stacks_full": "stacks were beyond the limit of different ones: they are shown as one",
+    "stacks_unseen": "stacks were of processes that ended before they could be looked at: their "
+    "bytes are counted, their functions are unknown",
     "stacks_throttled": "stacks were not looked at: their process makes more work than its share",
     "reads_given_up": "reads of a process's files did not answer in time: names may be missing",
     "frames_without_file": "native frames are in files that could not be read",
@@ -71,6 +73,8 @@ NORMAL: dict[str, str] = {
     "stacks": "stacks were recorded",
     "double": "calls were seen through two paths to one library, and counted once",
     "py_no_thread_state": "stacks were of threads that do not run Python (such as autograd's)",
+    "before_attach_unknown": "processes used CUDA before they were recorded, and the driver does "
+    "not tell what they held then: it is in no figure here",
     "unknown_frees": "frees were of memory not seen to be allocated (most often before attaching)",
     "failed_frees": "frees failed: their memory is still counted",
     "stacks_pruned": "small stacks were summed into one, to keep the profile small",

@@ -21,15 +21,19 @@ class DriverView:
         self._locator = GpuLocator(self._nvml, trust=trust)
         self._ordinals: dict[ProcessId, set[int]] = {}
         self._at_attach: dict[ProcessId, int] = {}
+        self.before_unknown = 0
+        """Processes that used CUDA before they were recorded, while nothing told what they held."""
 
     @property
     def single_gpu(self) -> bool:
         """Whether the machine has exactly one GPU."""
         return len(self._nvml.gpus()) == 1
 
-    def attached(self, process: ProcessId) -> None:
+    def attached(self, process: ProcessId, *, uses_cuda: bool) -> None:
         """A process is recorded from now on: what it holds already is from before."""
         self._at_attach[process] = self._nvml.process_bytes().get(process.pid, 0)
+        if uses_cuda and not self._nvml.gpus():
+            self.before_unknown += 1
 
     def forget(self, process: ProcessId) -> None:
         """It is not to be told any more."""

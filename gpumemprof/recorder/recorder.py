@@ -73,9 +73,9 @@ class Recorder(Stages):
         pid = process.id.pid
         process.recorded, process.recorded_since = True, time.monotonic_ns()
         self._decoder.began_late(process.id)
-        self._driver.attached(process.id)
         # First what its stacks need, so that not even the first one is without Python frames.
-        self._scanner.scan(process)
+        uses_cuda = self._scanner.scan(process)
+        self._driver.attached(process.id, uses_cuda=uses_cuda)
         self.probes.set_process(pid, on=True)
 
     def switch_off(self, process: Process) -> None:

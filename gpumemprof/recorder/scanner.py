@@ -44,8 +44,9 @@ class Scanner:
         for library in installed_libraries(options.library_path):
             self._libraries.probe_path(library)
 
-    def scan(self, process: Process) -> None:
-        """Look at the mappings of a process: probe its libraries, find its interpreter."""
+    def scan(self, process: Process) -> bool:
+        """Look at the mappings of a process: probe its libraries, find its interpreter. Returns
+        whether it maps a CUDA library."""
         pid = process.id.pid
         process.mappings_changed = False
         with process.pace:
@@ -54,13 +55,14 @@ class Scanner:
                 maps = process_maps.read_code(pid)
             except (ProcessGone, RemoteDataError) as error:
                 log.debug("process %d: %s", pid, error)
-                return
+                return False
             self._stacks.see(process.id, maps)
-            self._libraries.scan(pid, maps)
+            uses_cuda = self._libraries.scan(pid, maps)
             process.linker_tells = self._libraries.probes_linker(maps)
             target = self._stacks.find_interpreter(process.id, maps)
             if target is not None:
                 self.tell_python(pid, target)
+            return uses_cuda
 
     def tell_python(self, pid: int, target: Mapping[str, int]) -> None:
         """Tell the kernel where an interpreter keeps its frames, if it has room for one more."""

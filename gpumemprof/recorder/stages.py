@@ -113,6 +113,7 @@ class Stages:
             "processes_forgotten": self.processes.forgotten,
             "libraries_not_probed": len(self.libraries.problems),
             "series_omitted": self.series.omitted,
+            "before_attach_unknown": self._driver.before_unknown,
         }
 
     def about(self) -> Mapping[str, str]:

@@ -172,6 +172,7 @@ class StackResolver(KeptStacks):
         """The id of a captured stack; equal stacks of one process have equal ids."""
         tracked = self._tracked.get(process)
         if tracked is None:
+            self._counts["stacks_unseen"] += 1
             return self.note("process not found")
         budget = tracked.holding.budget
         if budget.exhausted:
@@ -259,7 +260,7 @@ class StackResolver(KeptStacks):
             totals.update(python_counts(tracked))
         names = (
             "unwind_failed", "stacks_truncated", "python_unsupported", "python_found_late",
-            "stacks_full", "stacks_throttled",
+            "stacks_full", "stacks_throttled", "stacks_unseen",
             "python_not_code", "python_reused", "python_unreadable", "python_lines_unknown",
         )  # fmt: skip
         return {

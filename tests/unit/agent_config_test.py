@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumemprof.agent.config import SETTINGS, Setting, load
+from gpumemprof.agent.config import SETTINGS, Setting, load, unknown_variables
 from gpumemprof.agent.parse import Endpoint
 from gpumemprof.errors import UsageError
 from scripts import generate_settings
@@ -78,7 +78,7 @@ def test_each_setting_can_be_given_in_each_way(setting: object, tmp_path: Path) 
         ("kubernetes: on", "namespace is needed"),
         (
             "interval: 2s\npyroscope:\n  url: http://x\n  jitter: 4s",
-            "pyroscope.jitter must be shorter",
+            "pyroscope.jitter (4 s) must be shorter than interval (2 s)",
         ),
         ("pyroscope:\n  password_file: /x", "pyroscope.password_file needs pyroscope.user"),
         ("pyroscope:\n  cert_file: /x", "go together"),
@@ -122,3 +122,25 @@ def test_the_documented_settings_are_those_of_the_table() -> None:
     page = generate_settings.PAGE.read_text()
 
     assert page == generate_settings.current(page), "run scripts/generate_settings.py"
+
+
+def test_a_jitter_that_is_not_given_fits_any_interval() -> None:
+    given = {"pyroscope.url": "http://x"}
+
+    assert load(None, {**given, "interval": "3s"}, {})["pyroscope.jitter"] == 1.0
+    assert load(None, given, {})["pyroscope.jitter"] == 4.0
+    assert load(None, {**given, "interval": "1m"}, {})["pyroscope.jitter"] == 4.0
+
+
+def test_a_misspelt_variable_is_told_and_what_kubernetes_sets_is_not() -> None:
+    environment = {
+        "GPUMEMPROF_INTERVALL": "3",
+        "GPUMEMPROF_INTERVAL": "3s",
+        "GPUMEMPROF_CONFIG": "/x",
+        "GPUMEMPROF_LIBBPF": "/x",
+        "GPUMEMPROF_SERVICE_HOST": "10.0.0.1",
+        "GPUMEMPROF_PORT_9464_TCP_ADDR": "10.0.0.1",
+        "PATH": "/bin",
+    }
+
+    assert unknown_variables(environment) == ["GPUMEMPROF_INTERVALL"]

@@ -59,7 +59,7 @@ def test_a_driver_that_hangs_is_given_up_and_its_last_answer_stays(machine: Mach
     machine.answers.clear()
 
     assert view.bytes_of([PROCESS]) == {PROCESS: 500}
-    view.attached(PROCESS)
+    view.attached(PROCESS, uses_cuda=True)
 
     asked = machine.asked
     for _ in range(10):
