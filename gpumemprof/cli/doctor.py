@@ -6,13 +6,13 @@ import json
 import sys
 
 import click
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from gpumemprof.cli.options import loader_option
 from gpumemprof.doctor import Check, Status, examine
 from gpumemprof.probe.kernel_side import LoaderChoice
+from gpumemprof.profile.console import PlainConsole
 from gpumemprof.profile.text import printable
 
 _STYLES = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "bold red"}
@@ -40,7 +40,7 @@ def doctor(as_json: bool, loader: str) -> int:
 
 
 def _print(checks: list[Check], works: bool) -> None:
-    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    console = PlainConsole(highlight=False, soft_wrap=not sys.stdout.isatty())
     table = Table.grid(padding=(0, 2))
     for check in checks:
         style = _STYLES[check.status]

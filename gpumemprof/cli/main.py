@@ -98,6 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0: done. 1: it did not work, one sentence says why. 2: it was used wrongly, or a file is no
     profile. 3: probes could not be attached. 130: Ctrl-C. 141: whoever read the output left.
     A verb may return an exit code of its own. A traceback means a bug of ours."""
+    _replace_missing_streams()
     _use_any_encoding()
     try:
         code = cli.main(arguments, prog_name=PROGRAM, standalone_mode=False)
@@ -126,6 +127,23 @@ def _leave_stdout() -> None:
     """The interpreter flushes standard output once more when it ends: give it a place."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _replace_missing_streams() -> None:
+    """Streams that whoever started us closed become /dev/null: no file of ours gets their numbers,
+    which a recorded command inherits, and everything else goes on."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+            os.set_inheritable(opened, True)
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False)
 
 
 def _use_any_encoding() -> None:

@@ -9,6 +9,7 @@ from rich.text import Text
 from gpumemprof.plan.check import Check
 from gpumemprof.plan.lines import GIB, Line, lines
 from gpumemprof.plan.plan import Plan
+from gpumemprof.profile.console import PlainConsole
 from gpumemprof.profile.text import printable
 
 _WIDE = 160
@@ -17,9 +18,9 @@ _WIDE = 160
 
 def make_console() -> Console:
     """A console for standard output; text of files is never taken for markup."""
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = PlainConsole(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
-        console = Console(highlight=False, markup=False, emoji=False, width=_WIDE)
+        console = PlainConsole(highlight=False, markup=False, emoji=False, width=_WIDE)
     return console
 
 

@@ -7,6 +7,7 @@ from typing import IO
 from rich.console import Console
 from rich.text import Text
 
+from gpumemprof.profile.console import PlainConsole
 from gpumemprof.profile.merge import PINNED_KIND, gpu_only, of_kinds
 from gpumemprof.profile.model import TYPE_NAMES, Profile
 from gpumemprof.report import units
@@ -28,16 +29,10 @@ _HELD = {
 }
 
 
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """Leave it to the command line, as for every other output (rich ends the program)."""
-        raise BrokenPipeError
-
-
 def make_console(file: IO[str] | None = None) -> Console:
     """A console for reports on ``file`` (standard output by default). Text of a profiled program
     is never taken for markup; without a terminal there are no colours and no line is cut."""
-    return _Console(file=file, highlight=False, markup=False, emoji=False)
+    return PlainConsole(file=file, highlight=False, markup=False, emoji=False)
 
 
 def render(

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gpumemprof.profile.console import PlainConsole
 from gpumemprof.profile.text import printable, short_path
 from gpumemprof.snapshot import oom
 from gpumemprof.snapshot.analyse import Totals
@@ -28,7 +29,7 @@ LEGEND = (
 
 def make_console() -> Console:
     """A console for standard output; text of the file is never taken for markup."""
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = PlainConsole(highlight=False, markup=False, emoji=False)
     return console if console.is_terminal else _plain(None)
 
 
@@ -41,7 +42,7 @@ def as_text(summary: Summary, limit: int) -> str:
 
 def _plain(file: IO[str] | None) -> Console:
     """Where there is no terminal lines are wide and nothing is coloured."""
-    return Console(file=file, highlight=False, markup=False, emoji=False, width=_WIDE)
+    return PlainConsole(file=file, highlight=False, markup=False, emoji=False, width=_WIDE)
 
 
 def render(summary: Summary, console: Console, limit: int) -> None:

@@ -238,3 +238,18 @@ def test_doctor_fails_where_recording_cannot_work() -> None:
     )
     assert done.returncode == 1
     assert "recording cannot work here" in done.stdout
+
+
+@pytest.mark.parametrize("closed", ["1>&-", "2>&-", "0<&- 1>&- 2>&-"])
+def test_closed_streams_cost_neither_profile_nor_exit_code(tmp_path: Path, closed: str) -> None:
+    out = tmp_path / "p.pb.gz"
+    recorder = [sys.executable, "-m", "gpumemprof", "record", "-o", str(out), "--"]
+    done = subprocess.run(
+        ["sh", "-c", f'"$@" {closed}', "sh", *recorder, "sh", "-c", f"{DRIVER} --leak 1; exit 7"],
+        env={**os.environ, "LD_LIBRARY_PATH": str(FAKES)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 7, done.stderr
+    assert "allocate_block" in command_line("report", str(out)).stdout

@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 import pytest
 from profile_examples import GIB, TRAINING
+from snapshot_examples import block, pickled, segment
 
 import gpumemprof
 from gpumemprof.cli import main as command
@@ -256,3 +257,63 @@ class TestHowItEnds:
         done = run("report", recorded, env=ascii_only | {"FORCE_COLOR": "1"})
         assert done.returncode == 0, done.stderr
         assert r"\u2026" in done.stdout
+
+    @pytest.mark.parametrize("verb", ["plan", "snapshot"])
+    def test_a_reader_that_left_before_is_told_by_the_same_code(self, verb, tmp_path):
+        dump = tmp_path / "snapshot.pickle"
+        dump.write_bytes(pickled([segment(block(1 << 20))]))
+        arguments = {"plan": ["llama-3.1-8b", "--gpu", "H100"], "snapshot": [str(dump)]}
+        ours, theirs = os.pipe()
+        os.close(ours)
+        done = subprocess.run(
+            [sys.executable, "-m", "gpumemprof.cli.main", verb, *arguments[verb]],
+            stdout=theirs,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+        os.close(theirs)
+        assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
+
+    def test_ctrl_c_while_modules_are_imported_is_no_traceback(self):
+        program = (
+            "import sys\n"
+            "class Pressed:\n"
+            "    def find_spec(self, name, *_):\n"
+            "        if name == 'click': raise KeyboardInterrupt\n"
+            "sys.meta_path.insert(0, Pressed())\n"
+            "from gpumemprof.__main__ import main\n"
+            "sys.exit(main())\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (130, "")
+
+
+class TestClosedStreams:
+    @pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])
+    @pytest.mark.parametrize("form", ["table", "json", "html"])
+    def test_a_report_goes_on_without(self, recorded, closed, form, tmp_path):
+        done = self.shell(f'"$@" {closed}', "report", recorded, "--format", form)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert ("KVCache" in done.stdout) == ("1>&-" not in closed)
+
+    @pytest.mark.parametrize("closed", ["1>&-", "2>&-", "0<&- 1>&- 2>&-"])
+    def test_a_file_of_ours_does_not_become_the_stream(self, recorded, closed, tmp_path):
+        out = tmp_path / "out.txt"
+        done = self.shell(f'"$@" {closed}', "report", recorded, "-o", str(out))
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "KVCache" in out.read_text()
+
+    def test_what_goes_wrong_keeps_its_code(self):
+        assert self.shell('"$@" 2>&-', "report", "/nowhere").returncode == 2
+        assert self.shell('"$@" 2>&-', "report", "--nonsense").returncode == 2
+
+    @staticmethod
+    def shell(line, *arguments) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["sh", "-c", line, "sh", sys.executable, "-m", "gpumemprof", *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
