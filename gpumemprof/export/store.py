@@ -5,7 +5,8 @@ history. When the size is reached, what is old is thinned (thinning.py). Profile
 allocations, the one that knows a container's highest peak, and its first and last are kept longest.
 
 A disk that is full, read-only, or used by another agent does not stop anything: history goes on in
-memory, ``state`` says what is wrong, and writing is tried again each time.
+memory, ``state`` says what is wrong, and writing is tried again each time. What is stored already
+stays: only ``max_bytes`` thins it.
 """
 
 from __future__ import annotations
@@ -96,6 +97,7 @@ class ProfileStore(StoredOwners):
                 and not profile.failures
             )
         data = None if unchanged else self._encode(profile)
+        refused = ""
         with self._lock:
             owned = self._known(name, container.owner)
             if unchanged:
@@ -106,8 +108,11 @@ class ProfileStore(StoredOwners):
                     owned.failing.add(time_ns)
             else:
                 self._counters["profiles_not_written"] += 1
+                refused = self._error if data else ""
             self._put_history(owned, container)
             self._keep_within()
+            # A full disk may take a line of history, or let go of something, and still no profile.
+            self._error = self._error or refused
 
     def _put_history(self, owned: Owned, container: ContainerProfile) -> None:
         history, until = owned.history, owned.history.last_ns

@@ -4,7 +4,6 @@ beyond the limits is let go.
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -61,18 +60,15 @@ class StoredOwners:
     # The disk
 
     def _on_disk(self, action: Callable[..., None], *arguments: Any) -> bool:
-        """Do something that the disk may refuse; whether it did it."""
+        """Do something that the disk may refuse; whether it did it.
+
+        On a full disk nothing is let go: those who fill it would take that room, too, and history
+        would go for nothing. Only our own limit thins (``_keep_within``)."""
         try:
             if self._files is None and action != self._open:
                 self._open()
             self._remove_forgotten()
-            try:
-                action(*arguments)
-            except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                    raise
-                self._let_go(self._bytes // 10)  # others fill this disk: try with less
-                action(*arguments)
+            action(*arguments)
         except OSError as error:
             message = f"the store in {self._path} cannot be used: {error.strerror or error}"
             if message != self._error:
@@ -150,7 +146,7 @@ class StoredOwners:
     # Keeping within limits
 
     def _thin_history(self, owned: Owned) -> None:
-        keep = max(MIN_POINTS, min(MAX_POINTS, ALL_POINTS // len(self._owned)))
+        keep = max(MIN_POINTS, min(MAX_POINTS, ALL_POINTS // max(len(self._owned), 1)))
         if len(owned.history.points) > keep:
             self._counters["points_thinned"] += owned.history.thin(keep * 4 // 5, self._clock())
             owned.unwritten = True
@@ -171,8 +167,10 @@ class StoredOwners:
             self._owned[item.group].drop_profile(item.time_ns)
             self._counters["profiles_thinned"] += 1
             excess -= item.size
-        while excess > 0 and self._owned:  # journals alone are too much
-            name, oldest = min(self._owned.items(), key=lambda item: item[1].history.last_ns)
+        stored = [item for item in self._owned.items() if item[1].made]
+        for name, oldest in sorted(stored, key=lambda item: item[1].history.last_ns):
+            if excess <= 0:  # else journals alone are too much
+                break
             excess -= oldest.rest
             self._remove(name)
             self._counters["owners_evicted"] += 1

@@ -32,37 +32,86 @@ def remount(disk: Path, how: str) -> None:
     subprocess.run(["mount", "-o", f"remount,{how}", str(disk)], check=True)
 
 
-def test_on_a_full_disk_what_is_old_makes_room_for_what_is_new(small_disk: Path) -> None:
-    now = START + 1000 * INTERVAL
-    store = ProfileStore(small_disk / "store", 64 * MIB, lambda: now)
-    for tick in range(1, 50):
-        store.put(at(tick, TRAINER, incompressible(tick, 900)))
+def fill_up(disk: Path, but_pages: int = 0) -> Path:
+    """Someone else takes all the room that is left, or all but some pages."""
+    others = disk / "others"
+    with others.open("wb") as file, pytest.raises(OSError, match="No space"):
+        while True:
+            os.write(file.fileno(), bytes(4096))
+    os.truncate(others, others.stat().st_size - 4096 * but_pages)
+    return others
+
+
+def test_a_disk_that_others_fill_costs_nothing_of_what_is_stored(small_disk: Path) -> None:
+    store = ProfileStore(small_disk / "store", 64 * MIB, lambda: START)
+    for tick in range(1, 21):
+        store.put(at(tick, TRAINER, holding(tick * GIB)))
+    stored = store.times(TRAINER)
+    others = fill_up(small_disk)
+    for tick in range(21, 41):
+        store.put(at(tick, TRAINER, holding(tick * GIB)))
+        assert "No space left" in store.state().error
     state = store.state()
-    assert state.error == ""
-    assert state.counters["profiles_thinned"] > 0
-    assert state.counters["profiles_not_written"] == 0
-    assert START + 49 * INTERVAL in store.times(TRAINER)
+    assert store.times(TRAINER) == stored
+    assert all(store.load(TRAINER, time) is not None for time in stored)
+    assert state.counters["profiles_thinned"] == state.counters["owners_evicted"] == 0
+    assert state.counters["profiles_not_written"] == 20
+    others.unlink()
+    store.put(at(41, TRAINER, holding(41 * GIB)))
+    assert store.state().error == ""
+    assert store.times(TRAINER) == [*stored, START + 41 * INTERVAL]
     history = store.history(TRAINER)
-    assert history[-1].until_ns == START + 49 * INTERVAL
+    assert [point.gpu for point in history] == [tick * GIB for tick in range(1, 42)]
     store.close()
-    again = ProfileStore(small_disk / "store", 64 * MIB, lambda: now)
+    again = ProfileStore(small_disk / "store", 64 * MIB, lambda: START)
     assert again.history(TRAINER) == history
-    assert again.load(TRAINER, START + 49 * INTERVAL) == incompressible(49, 900)
+    assert again.times(TRAINER) == [*stored, START + 41 * INTERVAL]
     again.close()
 
 
-def test_a_disk_that_others_filled_is_told_and_tried_again(small_disk: Path) -> None:
+def test_a_disk_smaller_than_the_limit_keeps_what_it_has_and_tells(small_disk: Path) -> None:
     store = ProfileStore(small_disk / "store", 64 * MIB, lambda: START)
-    others = small_disk / "others"
-    with others.open("wb") as file, pytest.raises(OSError, match="No space"):
-        file.write(bytes(2 * MIB))
-    store.put(at(1, TRAINER, holding(GIB)))
-    assert "No space left" in store.state().error
-    assert store.history(TRAINER)[0].gpu == GIB
+    for tick in range(1, 50):
+        store.put(at(tick, TRAINER, incompressible(tick, 900)))
+    state = store.state()
+    assert "No space left" in state.error
+    assert state.counters["profiles_thinned"] == 0
+    assert state.profiles == state.counters["profiles_written"] > 10
+    assert store.times(TRAINER)[0] == START + INTERVAL
+    assert store.history(TRAINER)[-1].until_ns == START + 49 * INTERVAL
+    store.close()
+
+
+def test_our_own_limit_thins_on_a_full_disk_too(small_disk: Path) -> None:
+    store = ProfileStore(small_disk / "store", 64 * MIB, lambda: START)
+    for tick in range(1, 21):
+        store.put(at(tick, TRAINER, holding(tick * GIB)))
+    fill_up(small_disk)
+    store._max_bytes = store.state().bytes // 2
+    store.put(at(21, TRAINER, holding(21 * GIB)))
+    state = store.state()
+    assert 0 < state.bytes <= state.max_bytes
+    assert "No space left" in state.error
+    assert state.counters["profiles_thinned"] > 0
+    store.close()
+
+
+@pytest.mark.parametrize("pages", [0, 1])  # with one it has room to say whose a directory is
+def test_a_disk_that_is_full_from_the_start_is_told_and_tried_again(
+    small_disk: Path, pages: int
+) -> None:
+    others = fill_up(small_disk, pages)
+    store = ProfileStore(small_disk / "store", 64 * MIB, lambda: START)
+    for tick in range(1, 22):
+        store.put(at(tick, TRAINER, holding(tick * GIB)))
+        assert "No space left" in store.state().error
+    assert store.owners() == [TRAINER]
+    assert len(store.history(TRAINER)) == 21
+    assert store.state().counters["owners_evicted"] == 0
     others.unlink()
-    store.put(at(2, TRAINER, holding(GIB)))
+    store.put(at(22, TRAINER, holding(22 * GIB)))
     assert store.state().error == ""
-    assert store.times(TRAINER) == [START + 2 * INTERVAL]
+    assert store.times(TRAINER) == [START + 22 * INTERVAL]
     store.close()
 
 
