@@ -75,6 +75,15 @@ class FollowedProcesses:
         """Pids of those that run."""
         return {f.process.id.pid for f in self._by_id.values() if f.process.ended is None}
 
+    @property
+    def running_owners(self) -> Collection[Owner]:
+        """Containers of which a process that is on runs."""
+        return frozenset(
+            owner
+            for owner, processes in self.by_owner().items()
+            if any(process.ended is None for process in processes)
+        )
+
     def states(self) -> Mapping[str, int]:
         """State → running processes."""
         found = dict.fromkeys((state.value for state in State), 0)

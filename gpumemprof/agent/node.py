@@ -225,6 +225,7 @@ class NodeAgent:
             node=self._node,
             memory=memory,
             failures=failures,
+            running=self._following.processes.running_owners,
             owners_overflowed=self._following.counts["owners_overflowed"],
             counters={
                 **self._recorder.completeness(),

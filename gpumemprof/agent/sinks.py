@@ -109,6 +109,12 @@ class PyroscopeSink:
         self._pusher.close()
 
     def status(self) -> PushStatus:
-        """For Prometheus."""
+        """For Prometheus and the page."""
         status = self._pusher.status()
-        return PushStatus(status.settled, status.waiting, status.last_success_ns, status.attempts)
+        return PushStatus(
+            status.settled,
+            status.waiting,
+            status.last_success_ns,
+            status.attempts,
+            status.last_error,
+        )

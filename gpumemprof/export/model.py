@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -80,18 +80,21 @@ class FailureKey(NamedTuple):
 class AgentView:
     """The state of an agent at one moment, for Prometheus and the agent's page.
 
+    ``running``: those of whom a process runs; ``memory`` tells of ended ones too, for some time.
     ``counters``: events received, and everything lost, cut or unresolved, by name
     (profile/completeness.py says which names mean a loss). ``processes``: state (``on``, ``off``,
     ``held``: its pod is not known yet) → number. ``libraries``: libcuda, libcudart, loader →
     probed files. ``api``: the watches of the Kubernetes API, name → whether it is up to date;
     ``api_errors``: watch → requests that failed since the agent started. ``switch_rejected``:
     values of the switch that were not understood, so that the last good ones stayed in force.
+    ``api`` is empty without Kubernetes.
     """
 
     time_ns: int
     node: str
     memory: Mapping[MemoryKey, MemoryUse] = field(default_factory=dict)
     failures: Mapping[FailureKey, int] = field(default_factory=dict)
+    running: Collection[Owner] = frozenset()
     owners_overflowed: int = 0
     """Processes since the agent started that are in none of the above: their container was beyond
     the limit."""
@@ -113,10 +116,12 @@ class PushStatus:
     ``results``: how pushes ended since the agent started (``delivered``, ``rejected``…; the names
     are in export/pyroscope/pusher.py). ``queued``: pushes that wait. ``last_success_ns``: wall
     clock of the last one that was accepted, None if there was none. ``attempts``: requests made,
-    by what was answered (``delivered``, ``throttled``, ``unreachable``…).
+    by what was answered (``delivered``, ``throttled``, ``unreachable``…). ``last_error``: why the
+    last one failed, a line without secrets; empty if it was accepted.
     """
 
     results: Mapping[str, int] = field(default_factory=dict)
     queued: int = 0
     last_success_ns: int | None = None
     attempts: Mapping[str, int] = field(default_factory=dict)
+    last_error: str = ""

@@ -19,7 +19,7 @@ from gpumemprof.export.store_state import COUNTERS as STORE_COUNTERS
 from gpumemprof.profile.completeness import lost
 from gpumemprof.profile.merge import PINNED_KIND
 from gpumemprof.profile.text import printable, valid_utf8
-from gpumemprof.report import cuda_errors
+from gpumemprof.report import cuda_errors, units
 
 MAX_NAME = 300
 TREND_POINTS = 60
@@ -62,7 +62,9 @@ def agent(
         "about": [[clean(key), clean(text)] for key, text in sorted(view.about.items())],
         "problems": list(_problems(view, push, store, not_ready)),
         "processes": dict(view.processes),
+        "cluster": bool(view.api),
         "pushed": push is not None,
+        "push_fails": push is not None and bool(push.last_error),
         "store": None
         if state is None
         else {
@@ -71,7 +73,7 @@ def agent(
             "profiles": state.profiles,
             "owners": state.owners,
             "notes": [
-                f"{state.counters[name]:,} {words}"
+                f"{state.counters[name]:,} {_worded(view, words)}"
                 for name, words in STORE_COUNTERS.items()
                 if state.counters[name]
             ],
@@ -90,6 +92,8 @@ def _problems(
         (view.libraries_not_probed, "CUDA libraries could not be probed: their calls are not seen"),
     ]
     if push is not None:
+        if push.last_error:
+            yield _not_pushed(view, push)
         counted += [
             (count, f"profiles were not delivered: {clean(name)}")
             for name, count in sorted(push.results.items())
@@ -100,8 +104,23 @@ def _problems(
         if state.error:
             yield f"Nothing is stored: {clean(state.error)}"
         counted += [(state.counters[name], STORE_COUNTERS[name]) for name in _STORE_TROUBLE]
-    yield from (f"{count:,} {words}" for count, words in counted if count)
+    yield from (f"{count:,} {_worded(view, words)}" for count, words in counted if count)
     yield from (f"Incomplete: {clean(sentence)}" for sentence in lost(view.counters))
+
+
+def _not_pushed(view: AgentView, push: PushStatus) -> str:
+    waiting = "1 profile waits" if push.queued == 1 else f"{push.queued:,} profiles wait"
+    if push.last_success_ns is None:
+        since = "nothing was delivered yet"
+    else:
+        passed = max(view.time_ns - push.last_success_ns, 0)
+        since = f"nothing was delivered for {units.duration(passed)}"
+    return f"The last push to Pyroscope failed: {clean(push.last_error)}: {waiting}, {since}"
+
+
+def _worded(view: AgentView, words: str) -> str:
+    """Without Kubernetes there are programs, and no containers."""
+    return words if view.api else words.replace("containers", "programs")
 
 
 def _of_cluster(view: AgentView) -> Iterator[str]:
@@ -131,13 +150,14 @@ def workloads(view: AgentView, store: ProfileStore | None) -> list[dict[str, Any
     rows = []
     for owner in _owners(view, store):
         points = store.history(owner) if store else []
-        rows.append(_row(owner, uses.get(owner, ()), failed[owner], points))
+        rows.append(_row(owner, owner in view.running, uses.get(owner, ()), failed[owner], points))
     rows.sort(key=lambda row: (not row["running"], -row["in_use"], -row["peak"], row["workload"]))
     return rows
 
 
 def _row(
     owner: Owner,
+    running: bool,
     uses: Sequence[tuple[str, str, MemoryUse]],
     failed: int,
     points: Sequence[Point],
@@ -151,7 +171,7 @@ def _row(
             name: clean(getattr(owner, name))
             for name in ("namespace", "workload", "pod", "container")
         },
-        "running": bool(uses),
+        "running": running,
         "gpus": sorted({clean(index) for _, index, _ in uses if index}),
         "in_use": sum(use.in_use for use in gpu),
         "pinned": sum(use.in_use for use in pinned),

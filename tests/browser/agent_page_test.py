@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpumemprof.export.model import ContainerProfile
+from gpumemprof.export.model import ContainerProfile, PushStatus
 from gpumemprof.export.server import AgentServer, Health
 from gpumemprof.export.store import ProfileStore
 from gpumemprof.export.store_files import owner_id
@@ -149,10 +150,38 @@ def test_a_row_is_found_by_any_of_its_names(busy_node: Node, visit: Callable[...
 def test_without_anyone_it_says_how_to_switch_a_namespace_on(
     node: Node, visit: Callable[..., Opened]
 ) -> None:
+    node.agent.state = replace(node.agent.state, api={"pods": True})
     page = visit(node)
     page.page.locator(".empty").wait_for()
     assert "kubectl patch configmap" in page.text(".empty")
     page.screenshot("agent-empty")
+
+
+def test_without_kubernetes_the_page_speaks_of_programs(
+    node: Node, visit: Callable[..., Opened]
+) -> None:
+    page = visit(node)
+    page.page.locator(".empty").wait_for()
+    assert page.text(".empty") == "No program holds GPU memory."
+    node.agent.see(HOST, holding(GIB), NOW)
+    page.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    rows(page)
+    assert page.text("[data-section=workloads] header .quiet") == "1.00 GiB in use by 1 program"
+
+
+@pytest.mark.parametrize("place", ["", f"#/{owner_id(SERVER)}"])
+def test_until_the_agent_has_answered_the_page_says_that_it_loads(
+    node: Node, visit: Callable[..., Opened], place: str
+) -> None:
+    node.agent.see(SERVER, holding(GIB), NOW)
+    answering = threading.Event()
+    view = node.agent.view
+    node.agent.view = lambda: answering.wait(30) and view()  # type: ignore[method-assign]
+    page = visit(node, place)
+    assert page.text("main .waiting") == "loading…"
+    answering.set()
+    page.page.locator("main .waiting").wait_for(state="detached")
+    assert "llama" in page.text("main")
 
 
 def test_what_is_wrong_with_the_agent_stands_on_top(
@@ -168,6 +197,18 @@ def test_what_is_wrong_with_the_agent_stands_on_top(
     assert "no pod list yet" in told
     assert "Kubernetes API does not answer" in told
     assert "12 events were lost" in told
+
+
+def test_what_cannot_be_pushed_is_told_on_top_and_in_the_header(
+    node: Node, visit: Callable[..., Opened]
+) -> None:
+    node.agent.pushed = PushStatus(
+        queued=3, attempts={"unreachable": 1}, last_error="connection refused"
+    )
+    page = visit(node)
+    page.page.locator(".problems li").first.wait_for()
+    assert "connection refused: 3 profiles wait" in page.text(".problems")
+    assert "profiles wait to be pushed" in page.text(".bar-top")
 
 
 def test_when_the_agent_goes_away_the_page_says_so(

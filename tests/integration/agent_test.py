@@ -165,6 +165,7 @@ def test_pyroscope_prometheus_and_the_page_tell_the_same_bytes(tmp_path: Path) -
             lambda: node.metric("gpumemprof_memory_freed_bytes_total") == 206 * MIB, node.log
         )
         assert node.metric("gpumemprof_memory_in_use_bytes") == 0
+        assert [workload["running"] for workload in node.workloads()] == [False]
         assert node.stop() == 0
         assert receiver.total("alloc_space", **SERVICE) == 206 * MIB
         assert not receiver.violations
@@ -216,6 +217,15 @@ def test_a_server_that_is_away_gets_everything_once_when_it_is_back(tmp_path: Pa
             wait_until(lambda: receiver.total("alloc_space", **SERVICE) == 206 * MIB, node.log)
         assert node.stop() == 0
         assert receiver.total("alloc_space", **SERVICE) == 206 * MIB
+
+
+def test_a_server_that_is_not_there_is_told_on_the_page(tmp_path: Path) -> None:
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    with agent(tmp_path, "--pyroscope-url", nowhere) as node, program(tmp_path, *LEAKS):
+        wait_until(lambda: node.json("/api/agent")["push_fails"], node.log)
+        told = " ".join(node.json("/api/agent")["problems"])
+        assert "The last push to Pyroscope failed" in told
+        assert "nothing was delivered yet" in told
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,22 @@ class ExampleAgent:
             )
             if failures and kind == "device":
                 failed[FailureKey(key, 2)] = failures
-        self.state = replace(self.state, time_ns=time_ns, memory=memory, failures=failed)
+        self.state = replace(
+            self.state,
+            time_ns=time_ns,
+            memory=memory,
+            failures=failed,
+            running={*self.state.running, owner},
+        )
+
+    def end(self, owner: Owner) -> None:
+        """Its last process has ended; its counters are told for some time."""
+        self.profiles.pop(owner, None)
+        memory = {
+            key: use._replace(in_use=0) if key.owner == owner else use
+            for key, use in self.state.memory.items()
+        }
+        self.state = replace(self.state, memory=memory, running={*self.state.running} - {owner})
 
 
 def metrics(accept: str) -> tuple[bytes, str]:

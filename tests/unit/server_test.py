@@ -26,7 +26,7 @@ from gpumemprof.export.store_files import owner_id
 from gpumemprof.profile import pprof
 from gpumemprof.profile.model import Sample, Values
 from tests.unit.agent_examples import HOSTILE, ExampleAgent, metrics, serve
-from tests.unit.profile_examples import GIB, MIB, START, TRAINING, labels
+from tests.unit.profile_examples import GIB, MIB, SECOND, START, TRAINING, labels
 from tests.unit.store_examples import (
     HOST,
     INTERVAL,
@@ -352,6 +352,20 @@ def test_workloads_come_with_those_first_that_hold_most(
     assert rows[2]["held_last"] == 9 * GIB
 
 
+def test_who_has_no_process_any_more_has_ended_while_its_counters_are_told(
+    server: AgentServer, agent: ExampleAgent, store: ProfileStore
+) -> None:
+    for owner in (TRAINER, HOST):
+        agent.see(owner, holding(GIB), START)
+    store.put(at(1, TRAINER, holding(GIB)))
+    agent.end(TRAINER)
+    agent.end(HOST)  # of which nothing was stored
+    rows = page(server, "/api/workloads")
+    assert [(row["running"], row["in_use"], row["peak"]) for row in rows] == [(False, 0, GIB)] * 2
+    agent.see(TRAINER, holding(2 * GIB), START)  # the next one of the same container
+    assert [row["running"] for row in page(server, "/api/workloads")] == [True, False]
+
+
 def test_the_trend_tells_the_last_hour_and_what_it_grew_by(
     server: AgentServer, agent: ExampleAgent, store: ProfileStore
 ) -> None:
@@ -526,6 +540,52 @@ def test_all_that_is_wrong_is_told_in_sentences(
         assert part in told
     assert "(switch)" not in told
     assert "delivered: delivered" not in told
+
+
+def test_a_pyroscope_that_does_not_answer_is_told_at_once(
+    server: AgentServer, agent: ExampleAgent
+) -> None:
+    agent.state = replace(agent.state, time_ns=START)
+    agent.pushed = PushStatus(
+        {"delivered": 5},
+        queued=21,
+        last_success_ns=START - 44 * SECOND,
+        attempts={"delivered": 5, "unreachable": 1},
+        last_error="connection refused",
+    )
+    told = page(server, "/api/agent")
+    assert told["problems"] == [
+        "The last push to Pyroscope failed: connection refused: 21 profiles wait, "
+        "nothing was delivered for 44.0 s"
+    ]
+    assert (told["pushed"], told["push_fails"]) == (True, True)
+    agent.pushed = replace(agent.pushed, queued=1, last_success_ns=None)
+    (sentence,) = page(server, "/api/agent")["problems"]
+    assert sentence.endswith("1 profile waits, nothing was delivered yet")
+    agent.pushed = replace(agent.pushed, last_error="")
+    told = page(server, "/api/agent")
+    assert (told["problems"], told["push_fails"]) == ([], False)
+
+
+def test_without_kubernetes_there_are_programs_and_no_containers(
+    server: AgentServer, agent: ExampleAgent
+) -> None:
+    agent.state = replace(agent.state, owners_overflowed=2)
+    told = page(server, "/api/agent")
+    assert told["problems"] == ["2 programs beyond the limit are not shown"]
+    assert not told["cluster"]
+    agent.state = replace(agent.state, api={"pods": True})
+    told = page(server, "/api/agent")
+    assert told["problems"] == ["2 containers beyond the limit are not shown"]
+    assert told["cluster"]
+
+
+def test_what_is_held_now_is_of_a_moment_and_took_no_time(
+    server: AgentServer, agent: ExampleAgent
+) -> None:
+    agent.see(TRAINER, holding(GIB), START)
+    shown = page(server, f"/api/profile?owner={owner_id(TRAINER)}")
+    assert shown["recorded"].endswith("UTC")
 
 
 def test_names_of_pods_are_printable_and_short(server: AgentServer, agent: ExampleAgent) -> None:

@@ -13,7 +13,7 @@ class Details {
     this.time = NOW;
     this.before = null; // a time: then two times are compared
     this.asked = 0;
-    this.head = el('div');
+    this.head = el('div', {}, [loading()]);
     this.chart = new Chart({ onPick: (ms) => this.pick(ms) });
     this.sliders = el('div', { class: 'sliders' });
     this.spans = el('span');

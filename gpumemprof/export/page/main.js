@@ -15,6 +15,11 @@ async function ask(path) {
   return value;
 }
 
+/** Stands where the agent's answer will. */
+function loading() {
+  return el('p', { class: 'quiet waiting', text: 'loading…' });
+}
+
 class App {
   constructor() {
     this.main = document.querySelector('main');
@@ -59,9 +64,10 @@ class App {
       this.node.title = agent.about.map(([name, text]) => `${name} ${text}`).join('\n');
       this.fresh.textContent = stored(agent);
       document.title = `gpumemprof: ${agent.node}`;
-      await view.refresh();
+      await view.refresh(agent);
     } catch (error) {
       this.tell([error.message]);
+      for (const one of this.main.querySelectorAll('.waiting')) one.remove(); // it may not come
     }
   }
 
@@ -72,9 +78,9 @@ class App {
   }
 }
 
-function stored({ store, pushed }) {
+function stored({ store, pushed, push_fails: fails }) {
   const parts = [];
-  if (pushed) parts.push('profiles are pushed');
+  if (pushed) parts.push(fails ? 'profiles wait to be pushed' : 'profiles are pushed');
   if (store) parts.push(`${number(store.profiles, 'profile')} stored, ${size(store.bytes)} of ${size(store.max_bytes)}`);
   return parts.join(' · ') || 'nothing is stored: only what is held now is shown';
 }

@@ -16,10 +16,11 @@ class Workloads {
         },
       },
     });
-    this.running = el('div', { class: 'scroll' });
+    this.running = el('div', { class: 'scroll' }, [loading()]);
     this.ended = el('div');
     this.total = el('span', { class: 'quiet' });
-    this.rows = [];
+    this.rows = null; // until the agent has answered
+    this.cluster = true;
     this.allEnded = false;
     this.element = el('div', {}, [
       section('GPU memory on this node', 'workloads', [this.running], [this.total, this.search]),
@@ -27,21 +28,23 @@ class Workloads {
     ]);
   }
 
-  async refresh() {
+  async refresh({ cluster }) {
+    this.cluster = cluster;
     this.rows = await ask('/api/workloads');
     this.draw();
   }
 
   draw() {
+    if (!this.rows) return;
     const named = (row) => [row.namespace, row.workload, row.pod, row.container].join('\n')
       .toLowerCase().includes(this.filter);
     const shown = this.rows.filter(named);
     const running = shown.filter((row) => row.running);
     const ended = shown.filter((row) => !row.running);
     const held = this.rows.reduce((sum, row) => sum + row.in_use, 0);
-    const holders = this.rows.filter((row) => row.in_use).length;
-    this.total.replaceChildren(sizeElement(held), ` in use by ${number(holders, 'container')}`);
-    this.running.replaceChildren(running.length ? workloadTable(running) : nothingYet(this.filter));
+    const holders = this.rows.filter((row) => row.in_use);
+    this.total.replaceChildren(sizeElement(held), ` in use by ${number(holders.length, kindOf(holders, this.cluster))}`);
+    this.running.replaceChildren(running.length ? workloadTable(running) : nothingYet(this.filter, this.cluster));
     this.ended.replaceChildren(ended.length ? this._ended(ended) : '');
   }
 
@@ -64,8 +67,17 @@ class Workloads {
   }
 }
 
-function nothingYet(filter) {
+/** What these rows are: programs are those outside of pods. */
+function kindOf(rows, cluster) {
+  if (rows.length ? rows.every((row) => !row.namespace) : !cluster) return 'program';
+  return rows.every((row) => row.namespace) ? 'container' : 'workload';
+}
+
+function nothingYet(filter, cluster) {
   if (filter) return el('p', { class: 'quiet', text: 'No name matches.' });
+  if (!cluster) {
+    return el('div', { class: 'empty' }, [el('p', { text: 'No program holds GPU memory.' })]);
+  }
   return el('div', { class: 'empty' }, [
     el('p', { text: 'No container that is switched on holds GPU memory.' }),
     el('p', { class: 'quiet' }, [
