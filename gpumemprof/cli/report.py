@@ -77,7 +77,8 @@ def _only(kind: str, profile: Profile) -> Profile:
     """The part of ``profile`` that --kind names, which says so of itself."""
     if kind == "all":
         return profile
-    about = {**profile.about, "only": f"{kind.replace('_', ' ')} memory"}
+    name = "GPU" if kind == "gpu" else kind.replace("_", " ")
+    about = {**profile.about, "only": f"{name} memory"}
     return replace(_KINDS[kind](profile), about=about)
 
 

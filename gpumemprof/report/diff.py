@@ -73,7 +73,7 @@ def _print_recorded(
 ) -> None:
     rows = []
     for which, name, profile in zip(("before", "after"), names, (before, after), strict=True):
-        when = f"{units.moment(profile.time_ns)} for {units.duration(profile.duration_ns)}"
+        when = units.recorded(profile.time_ns, profile.duration_ns) or units.NO_TIME
         rows.append((which, name, when, profile.about.get("command", "")))
     layout = (
         Column(""),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from rich.console import Console
 from rich.text import Text
@@ -12,8 +12,15 @@ from gpumemprof.profile.merge import PINNED_KIND, gpu_only, of_kinds
 from gpumemprof.profile.model import ProcessInfo, Profile, Values
 from gpumemprof.profile.text import printable
 from gpumemprof.report import units
+from gpumemprof.report.changes import GPU_TITLE, PINNED_TITLE
 from gpumemprof.report.hints import hints
 from gpumemprof.report.layout import INDENT, Column, columns, print_lines
+
+GPU_ONLY = "GPU memory"
+"""What ``about`` says under ``only`` where pinned host memory was left out."""
+_FIRST = ("only", "source", "loader", "attach", "kernel")
+_AT_THE_END = "libraries"
+"""Many long paths, which nobody wants to read first."""
 
 
 def print_header(profile: Profile, console: Console, limit: int) -> None:
@@ -22,13 +29,10 @@ def print_header(profile: Profile, console: Console, limit: int) -> None:
     command = about.pop("command", "")
     if command:
         print_lines(console, [Text(printable(command), "bold")])
-    print_lines(
-        console,
-        [
-            f"recorded {units.moment(profile.time_ns)} for {units.duration(profile.duration_ns)}",
-            ", ".join(f"{name} {text}" for name, text in sorted(about.items())),
-        ][: 2 if about else 1],
-    )
+    about.pop(_AT_THE_END, None)
+    when = units.recorded(profile.time_ns, profile.duration_ns)
+    lines = [f"recorded {when}" if when else "", _how(about)]
+    print_lines(console, [line for line in lines if line])
     if profile.failures:
         failed = units.number(len(profile.failures), "allocation")
         print_lines(console, [Text(f"{failed} failed: see the end", "bold red")])
@@ -41,6 +45,26 @@ def print_header(profile: Profile, console: Console, limit: int) -> None:
     for hint in hints(profile):
         console.print()
         print_lines(console, [Text(hint, "italic")])
+
+
+def print_end(profile: Profile, console: Console) -> None:
+    """Print which libraries were probed, where that is told."""
+    libraries = profile.about.get(_AT_THE_END)
+    if libraries:
+        console.print()
+        print_lines(console, [Text(f"{_AT_THE_END}: {printable(libraries)}", "dim")])
+
+
+def kind_title(profile: Profile) -> str:
+    """What the profile is of, to begin a sentence with: one kind of memory, or GPU memory."""
+    only = printable(profile.about.get("only", GPU_TITLE))
+    return only[:1].upper() + only[1:]
+
+
+def _how(about: Mapping[str, str]) -> str:
+    first = [name for name in _FIRST if name in about]
+    names = [*first, *sorted(about.keys() - set(first))]
+    return ", ".join(f"{name} {about[name]}" for name in names)
 
 
 def _print_losses(profile: Profile, console: Console) -> None:
@@ -64,12 +88,13 @@ def _print_totals(profile: Profile, console: Console) -> None:
         Column("allocated while recording"),
     )
     rows = []
-    for title, part in (
-        ("GPU memory", gpu_only(profile)),
-        ("Pinned host memory", of_kinds(profile, {PINNED_KIND})),
-    ):
-        if part.samples or title == "GPU memory":
-            rows += _total_rows(title, part.total)
+    if "only" in profile.about:
+        rows += _total_rows(kind_title(profile), profile.total)
+    else:
+        rows += _total_rows(GPU_TITLE, gpu_only(profile).total)
+        pinned = of_kinds(profile, {PINNED_KIND})
+        if pinned.samples:
+            rows += _total_rows(PINNED_TITLE, pinned.total)
     print_lines(console, columns(console, layout, rows))
 
 
@@ -103,6 +128,10 @@ def _print_processes(profile: Profile, console: Console, limit: int) -> None:
     if any(process.command != profile.about.get("command") for process in profile.processes):
         fields.append((Column("command", flexible=True, keep_start=True), lambda p: p.command))
     cells = [[read(process) for _, read in fields] for process in shown]
+    only = profile.about.get("only", GPU_ONLY)
+    if only != GPU_ONLY:
+        text = f"processes with the GPU memory of every kind that they hold, not {only} alone"
+        print_lines(console, [Text(printable(text), "dim")])
     print_lines(console, columns(console, [column for column, _ in fields], cells))
     if len(processes) > limit:
         rest = units.size(sum(process.in_use for process in processes[limit:]))

@@ -69,13 +69,14 @@ def print_failures(profile: Profile, console: Console) -> None:
 def _print_failure(failure: Failure, times: int, profile: Profile, console: Console) -> None:
     call = label(failure.labels, "call") or "an allocation"
     where = ", ".join(part for part in describe(failure.labels) if part != call)
-    since = units.duration(failure.time_ns - profile.time_ns)
+    since = since_start(failure, profile)
     print_lines(
         console,
         [
             Text.assemble(
                 (f"{call} asked for {units.size(failure.requested)}", "bold"),
-                f" ({units.exact(failure.requested)}), {since} after the start"
+                f" ({units.exact(failure.requested)})"
+                + (f", {since}" if since else "")
                 + (f": {where}" if where else ""),
             )
         ],
@@ -91,11 +92,46 @@ def _print_failure(failure: Failure, times: int, profile: Profile, console: Cons
             f"free: {units.size(failure.free)} of {units.size(failure.total)}, "
             "as the driver last told the program"
         )
+        if strange := mismatch(failure, profile):
+            lines.append(strange)
     lines.append(f"the process held {units.size(failure.in_use)} ({units.exact(failure.in_use)}):")
     print_lines(console, lines, INDENT)
     print_lines(console, _live(failure, profile, console))
     print_lines(console, ["stack:"], INDENT)
     print_stack(failure.stack, console, 2 * INDENT)
+
+
+def since_start(failure: Failure, profile: Profile) -> str:
+    """When it failed; empty where no time is known."""
+    if not profile.time_ns:
+        return ""
+    return f"{units.duration(failure.time_ns - profile.time_ns)} after the start"
+
+
+def mismatch(failure: Failure, profile: Profile) -> str:
+    """Why the driver's figure does not go with what the process held; empty where it does.
+
+    The driver told of one GPU, at some time before; the process's bytes are of the moment, on
+    all its GPUs."""
+    if failure.free is None or failure.total is None:
+        return ""
+    if failure.in_use <= failure.total - failure.free:
+        return ""
+    pid = label(failure.labels, "pid")
+    devices = {
+        label(sample.labels, "device")
+        for sample in profile.samples
+        if label(sample.labels, "pid") == pid
+    }
+    if len(devices - {""}) > 1:
+        return (
+            "the driver told of one GPU, the process held memory on several: "
+            "how much others held is not known"
+        )
+    return (
+        "the driver's figure is older than what the process held: "
+        "how much was free, or held by others, is not known"
+    )
 
 
 def _live(failure: Failure, profile: Profile, console: Console) -> list[Text]:

@@ -11,9 +11,10 @@ from gpumemprof.profile.console import PlainConsole
 from gpumemprof.profile.merge import PINNED_KIND, gpu_only, of_kinds
 from gpumemprof.profile.model import TYPE_NAMES, Profile
 from gpumemprof.report import units
+from gpumemprof.report.changes import GPU_TITLE, PINNED_TITLE
 from gpumemprof.report.functions import SORTS, functions, place
 from gpumemprof.report.growth import print_growth
-from gpumemprof.report.header import print_header
+from gpumemprof.report.header import kind_title, print_end, print_header
 from gpumemprof.report.layout import Column, columns, print_lines
 from gpumemprof.report.series import print_series
 from gpumemprof.report.stacks import print_failures, print_stacks
@@ -53,10 +54,12 @@ def render(
     are never added up."""
     print_header(profile, console, limit)
     print_series(profile, console, limit)
-    parts = [("GPU memory", gpu_only(profile))]
     pinned = of_kinds(profile, {PINNED_KIND})
-    if pinned.samples:
-        parts.append(("Pinned host memory", pinned))
+    parts = [(GPU_TITLE, gpu_only(profile))]
+    if "only" in profile.about:
+        parts = [(kind_title(profile), profile)]
+    elif pinned.samples:
+        parts.append((PINNED_TITLE, pinned))
     for title, part in parts:
         if part.samples or len(parts) == 1:
             console.print()
@@ -65,6 +68,7 @@ def render(
     if profile.failures:
         console.print()
         print_failures(profile, console)
+    print_end(profile, console)
 
 
 def _print_part(
@@ -77,6 +81,8 @@ def _print_part(
     by: str,
 ) -> None:
     what, nothing = _HELD[sort]
+    if "only" in profile.about and not profile.samples:
+        nothing = "there is none in this profile"
     if sort == "inuse" and profile.held_type != SORTS[sort]:
         # A program that has ended holds nothing; its reader wants to know what it held.
         sort, what = "peak", "in use at the peak (nothing is in use any more)"

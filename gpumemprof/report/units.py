@@ -61,6 +61,17 @@ def duration(nanoseconds: int) -> str:
     raise AssertionError("unreachable: a minute or more")
 
 
+NO_TIME = "at a time that is not known"
+
+
+def recorded(start_ns: int, duration_ns: int) -> str:
+    """``2026-01-01 00:00:00 UTC for 8.4 s``; only the moment where a profile tells what is held
+    then, and nothing where no time is known (0), as of a snapshot without a trace."""
+    if not start_ns:
+        return ""
+    return f"{moment(start_ns)} for {duration(duration_ns)}" if duration_ns else moment(start_ns)
+
+
 def moment(nanoseconds: int) -> str:
     """A wall clock time, ns since the epoch: ``2026-01-01 00:00:00 UTC``."""
     try:

@@ -229,6 +229,18 @@ class TestFailures:
         assert "3 times here, the last one is told" in report.text(".failure")
         assert report.page.locator(".failure").count() == 1
 
+    def test_a_figure_of_the_driver_that_is_older_cuts_nothing(self, open_report):
+        failure = replace(TRAINING.failures[0], free=78 * GIB, total=80 * GIB, in_use=5 * GIB)
+        report = open_report(replace(TRAINING, failures=(failure,)))
+        bar = report.page.locator(".memory-bar")
+        assert bar.get_attribute("aria-label") == (
+            "held by the process 5.00 GiB, asked for 20.0 GiB; the driver's figure is older than "
+            "what the process held: how much was free, or held by others, is not known"
+        )
+        assert bar.locator(".free, .others").count() == 0
+        whole, held = bar.bounding_box(), bar.locator(".held").bounding_box()
+        assert held["width"] / whole["width"] == pytest.approx(5 / 80, abs=0.01)
+
     def test_what_the_program_never_asked_is_not_known(self, open_report):
         failure = replace(TRAINING.failures[0], free=None, total=None)
         report = open_report(replace(TRAINING, failures=(failure,)))
@@ -381,6 +393,12 @@ def test_twenty_thousand_stacks_open_and_scroll(open_report, record_property):
     assert report.bytes_of("In use") == units.size(profile.total.inuse_space)
     assert report.functions()[:50] == as_in_the_terminal(profile, "inuse")[:50]
     report.screenshot("large", whole=False)
+
+
+def test_a_time_that_is_not_known_is_not_told(open_report):
+    report = open_report(replace(TRAINING, time_ns=0, duration_ns=0, failures=(), series=()))
+    assert "1970" not in report.text("body")
+    assert "recorded" not in report.text("header.top")
 
 
 def test_one_allocation_of_nothing_is_no_trouble(open_report):

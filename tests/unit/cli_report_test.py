@@ -60,6 +60,17 @@ class TestReport:
         assert "only pinned host memory" in out
         assert "KVCache.__init__  /app" not in out.partition("failed\n")[0]
 
+    @pytest.mark.parametrize("form", ["managed", "array"])
+    def test_a_kind_that_is_not_there_is_said_to_be_none(self, recorded, form, capsys):
+        assert main(["report", recorded, "--kind", form]) == 0
+        out = capsys.readouterr().out
+        assert f"{form.capitalize()} memory: there is none in this profile.\n" in out
+        assert "nothing was allocated" not in out
+        assert f"of every kind that they hold, not {form} memory alone\npython" in out.replace(
+            "process          in use      peak    pinned    driver  not tracked\n", ""
+        )
+        assert "GPU memory  " not in out
+
     def test_folded_text_is_of_gpu_memory_unless_asked_otherwise(self, recorded, capsys):
         assert main(["report", recorded, "--format", "folded"]) == 0
         gpu = capsys.readouterr().out

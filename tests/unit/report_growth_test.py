@@ -6,7 +6,7 @@ import io
 import re
 from dataclasses import replace
 
-from profile_examples import KV_CACHE, MIB, SECOND, START, TRAINING, WEIGHTS, labels
+from profile_examples import KV_CACHE, MIB, SECOND, START, TRAINING, WEIGHTS, labels, python
 from rich.cells import cell_len
 from rich.console import Console
 
@@ -73,6 +73,30 @@ def test_what_is_not_shown_is_counted() -> None:
 
 def test_eighty_columns_suffice() -> None:
     assert all(cell_len(line) <= 80 for line in shown(recording(6, 12, 3), 80).splitlines())
+
+
+SAME_FUNCTION = tuple(
+    Sample((*KV_CACHE[:4], python(name, line), *KV_CACHE[4:]), labels(pid), Values(1, 1, 1, 1, 1))
+    for name, line, pid in (("prefill", 8, 4242), ("decode", 9, 4242), ("decode", 9, 77))
+)
+
+
+def test_equal_functions_are_told_apart_by_the_nearest_caller_that_differs() -> None:
+    first, beneath_first, second, beneath_second = rows_of(
+        shown(replace(recording(6, 12), samples=SAME_FUNCTION))
+    )
+    assert (first[0], beneath_first) == ("+12.0 MiB", ["← decode", "/app/train.py:9"])
+    assert (second[0], beneath_second) == ("+6.00 MiB", ["← prefill", "/app/train.py:8"])
+    assert first[4:] == second[4:] == ["KVCache.__init__", "/app/cache.py:20"]
+
+
+def test_processes_are_told_apart_by_pid() -> None:
+    growing = replace(recording(0, 12, 6), samples=SAME_FUNCTION)
+    assert [row[4:] for row in rows_of(shown(growing))] == [
+        ["4242", "KVCache.__init__", "/app/cache.py:20"],
+        ["77", "KVCache.__init__", "/app/cache.py:20"],
+    ]
+    assert all(cell_len(line) <= 80 for line in shown(growing, 80).splitlines())
 
 
 def test_json_has_the_points() -> None:

@@ -55,7 +55,20 @@ class TestHeader:
         text = piped(TRAINING)
         assert text.startswith("python train.py --epochs 3\n")
         assert "recorded 2026-01-01 00:00:00 UTC for 1 min 23 s\n" in text
-        assert "gpumemprof 0.1.0, kernel 6.18.0, loader libbpf\n" in text
+        assert "loader libbpf, kernel 6.18.0, gpumemprof 0.1.0\n" in text
+
+    def test_the_long_paths_of_libraries_come_last(self):
+        about = {**TRAINING.about, "attach": "multi", "libraries": "/usr/lib/libcuda.so.1"}
+        text = piped(replace(TRAINING, about=about))
+        assert "loader libbpf, attach multi, kernel 6.18.0, gpumemprof 0.1.0\n" in text
+        assert text.endswith("\n\nlibraries: /usr/lib/libcuda.so.1\n")
+
+    def test_a_time_that_is_not_known_is_not_told(self):
+        failure = replace(TRAINING.failures[0], time_ns=0)
+        text = piped(replace(TRAINING, time_ns=0, duration_ns=0, failures=(failure,), series=()))
+        assert "1970" not in text
+        assert "after the start" not in text
+        assert "(21,474,836,480 bytes): device 0" in text
 
     def test_totals_are_readable_and_exact(self):
         text = piped(TRAINING)
@@ -225,6 +238,18 @@ class TestFailures:
         failure = replace(TRAINING.failures[0], free=None, total=None)
         text = piped(replace(TRAINING, failures=(failure,)))
         assert "free: not known, the program never asked the driver" in text
+
+    def test_free_memory_that_contradicts_what_was_held_is_older(self):
+        failure = replace(TRAINING.failures[0], free=78 * GIB, total=80 * GIB, in_use=5 * GIB)
+        text = piped(replace(TRAINING, failures=(failure,)))
+        assert "the driver's figure is older than what the process held" in text
+        assert "older" not in piped(TRAINING)
+
+    def test_or_of_one_gpu_of_several(self):
+        failure = replace(TRAINING.failures[0], free=78 * GIB, total=80 * GIB, in_use=5 * GIB)
+        samples = (*TRAINING.samples, replace(TRAINING.samples[0], labels=labels(device=1)))
+        text = piped(replace(TRAINING, samples=samples, failures=(failure,)))
+        assert "the driver told of one GPU, the process held memory on several" in text
 
     def test_a_retry_loop_is_one_block_with_the_newest_numbers(self):
         one = TRAINING.failures[0]

@@ -15,7 +15,7 @@ from gpumemprof.report.html.columns import Columns, clean
 from gpumemprof.report.html.growth import growing
 from gpumemprof.report.html.origins import ORIGINS
 from gpumemprof.report.html.timeline import timeline
-from gpumemprof.report.stacks import describe
+from gpumemprof.report.stacks import describe, mismatch, since_start
 from gpumemprof.stack.frames import Stack
 
 VERSION = 1
@@ -53,7 +53,10 @@ def diff_data(before: Profile, after: Profile, title: str = "") -> dict[str, Any
         for which, profile in (("before", before), ("after", after))
         for sentence in lost(profile.completeness)
     ]
-    whole["recorded"] = f"before: {_recorded(before)}; after: {_recorded(after)}"
+    whole["recorded"] = "; ".join(
+        f"{which}: {_recorded(profile) or units.NO_TIME}"
+        for which, profile in (("before", before), ("after", after))
+    )
     return whole
 
 
@@ -90,10 +93,7 @@ def _whole(profile: Profile, title: str, columns: Columns, *, compared: bool) ->
 
 
 def _recorded(profile: Profile) -> str:
-    moment = units.moment(profile.time_ns)
-    if not profile.duration_ns:  # what is held at that moment
-        return moment
-    return f"{moment} for {units.duration(profile.duration_ns)}"
+    return units.recorded(profile.time_ns, profile.duration_ns)
 
 
 def _process(process: ProcessInfo) -> dict[str, Any]:
@@ -133,11 +133,12 @@ def _failure(failure: Failure, times: int, profile: Profile, columns: Columns) -
         + f": {meaning or 'unknown'}",
         "where": clean(", ".join(part for part in describe(failure.labels) if part != call)),
         "times": times,
-        "when": f"{units.duration(failure.time_ns - profile.time_ns)} after the start",
+        "when": since_start(failure, profile),
         "requested": failure.requested,
         "free": failure.free,
         "total": failure.total,
         "in_use": failure.in_use,
+        "mismatch": mismatch(failure, profile),
         "node": columns.path(failure.stack)[0],
         "live": {"sample": [index for index, _ in live], "bytes": [size for _, size in live]},
         "live_omitted": failure.live_omitted,

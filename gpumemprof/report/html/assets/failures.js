@@ -10,7 +10,8 @@ function failureCard(model, failure, open) {
     ['Asked for', size(failure.requested), exact(failure.requested)],
     ['Free', failure.free === null ? 'not known' : size(failure.free),
       failure.free === null ? 'the program never asked the driver'
-        : `${exact(failure.free)}, as the driver last told the program`],
+        : `${exact(failure.free)}, as the driver last told the program`
+          + (failure.mismatch ? `; ${failure.mismatch}` : '')],
     ['GPU has', failure.total === null ? 'not known' : size(failure.total),
       failure.total === null ? '' : exact(failure.total)],
     ['The process held', size(failure.in_use), exact(failure.in_use)],
@@ -46,24 +47,42 @@ function failureCard(model, failure, open) {
 /** How much was held, by others, free, and asked for, where the driver told. */
 function memoryBar(failure) {
   if (failure.free === null || !failure.total) return null;
+  if (failure.mismatch) return heldBar(failure);
   // Of what is far more than the GPU has, only the beginning is drawn.
   const whole = Math.min(
     Math.max(failure.total, failure.total - failure.free + failure.requested), 1.4 * failure.total);
-  const held = Math.min(failure.in_use, failure.total - failure.free);
+  const held = failure.in_use;
   const rest = failure.total - failure.free - held;
-  const part = (name, bytes, words) => {
-    const element = el('span', { class: name, title: `${words}: ${exact(bytes)}` });
-    element.style.width = `${(100 * bytes) / whole}%`;
-    return element;
-  };
+  const part = (name, bytes, words) => barPart(name, bytes, whole, words);
   const words = `held by the process ${size(held)}, by others or CUDA itself ${size(rest)}, `
     + `free ${size(failure.free)}, asked for ${size(failure.requested)}`;
+  return barOf(words, [
+    part('held', held, 'held by the process'),
+    part('others', rest, 'held by others or CUDA itself'),
+    part('free', failure.free, 'free'),
+  ]);
+}
+
+/** Where the driver's figure does not go with what was held: that alone, of what the GPU has. */
+function heldBar(failure) {
+  const whole = Math.max(failure.total, failure.in_use);
+  const words = `held by the process ${size(failure.in_use)}, asked for ${size(failure.requested)}; `
+    + failure.mismatch;
+  return barOf(words, [
+    barPart('held', failure.in_use, whole, 'held by the process'),
+    barPart('unknown', whole - failure.in_use, whole, 'not known'),
+  ]);
+}
+
+function barPart(name, bytes, whole, words) {
+  const element = el('span', { class: name, title: `${words}: ${exact(bytes)}` });
+  element.style.width = `${(100 * bytes) / whole}%`;
+  return element;
+}
+
+function barOf(words, parts) {
   return el('div', {}, [
-    el('div', { class: 'memory-bar', role: 'img', 'aria-label': words }, [
-      part('held', held, 'held by the process'),
-      part('others', Math.max(rest, 0), 'held by others or CUDA itself'),
-      part('free', failure.free, 'free'),
-    ]),
+    el('div', { class: 'memory-bar', role: 'img', 'aria-label': words }, parts),
     el('p', { class: 'quiet', text: words }),
   ]);
 }

@@ -11,7 +11,7 @@ function reportHeader(model) {
       el('h1', { text: data.title }),
       el('p', { class: 'quiet' }, [
         data.command && data.command !== data.title ? el('code', { text: data.command }) : null,
-        el('span', { text: `recorded ${data.recorded}` }),
+        data.recorded ? el('span', { text: `recorded ${data.recorded}` }) : null,
       ]),
     ]),
     el('div', { class: 'badges' }, [
