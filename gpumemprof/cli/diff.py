@@ -14,7 +14,13 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from gpumemprof.cli.options import by_option, limit_option, output_option
+from gpumemprof.cli.options import (
+    by_option,
+    format_of,
+    format_option,
+    limit_option,
+    output_option,
+)
 from gpumemprof.cli.sizes import size
 from gpumemprof.errors import UsageError
 from gpumemprof.profile import files, pprof
@@ -138,13 +144,10 @@ _NOT_FOR_TERMINALS = {"html": "a page is", "pprof": "a profile is"}
     metavar="GROWTH",
     help="Exit with code 1 if GPU memory grew by more than this: 5%, 100MiB.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(list(_FORMATS)),
-    default="table",
-    show_default=True,
-    help="Table for people, HTML for a page with a differential flame graph, JSON for scripts, "
+@format_option(
+    _FORMATS,
+    "table",
+    "Table for people, HTML for a page with a differential flame graph, JSON for scripts, "
     "pprof for `go tool pprof`.",
 )
 @output_option
@@ -158,7 +161,7 @@ def diff(
     limit: int | None,
     stacks: bool,
     fail_over: _Growth | None,
-    form: str,
+    form: str | None,
     output: str,
 ) -> int:
     """Show what changed from the profile BEFORE to the profile AFTER (one may be -, standard
@@ -172,6 +175,7 @@ def diff(
     """
     if before == after == "-":
         raise UsageError("only one of the two profiles can come from standard input")
+    form = format_of(form, output, _FORMATS, "table")
     if form in _NOT_FOR_TERMINALS and output == "-" and sys.stdout.isatty():
         raise UsageError(f"{_NOT_FOR_TERMINALS[form]} not for a terminal: give -o FILE")
     was, now = _load(before), _load(after)

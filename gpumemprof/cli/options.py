@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -13,11 +14,69 @@ from gpumemprof.stack.merge import FrameMode
 
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
 
+_SUFFIXES = (
+    (".speedscope.json", "speedscope"),
+    (".perfetto.json", "perfetto"),
+    (".json", "json"),
+    (".html", "html"),
+    (".htm", "html"),
+    (".folded", "folded"),
+    (".pb.gz", "pprof"),
+    (".pprof", "pprof"),
+)
+"""End of a file's name → format; the first that a verb knows counts."""
+
+
+def format_option(formats: Collection[str], default: str, text: str) -> Callable[[_Verb], _Verb]:
+    """``--format``; ``text``: its help. Without it the verb gets None: see ``format_of``."""
+    return click.option(
+        "--format",
+        "form",
+        type=click.Choice(list(formats)),
+        help=f"{text}  [default: as --output ends (such as .html), else {default}]",
+    )
+
+
+def format_of(given: str | None, output: str, formats: Collection[str], default: str) -> str:
+    """The format that was asked for, by --format or by the name of the file to write."""
+    if given is not None:
+        return given
+    name = Path(output).name.lower()
+    ways = (form for suffix, form in _SUFFIXES if name.endswith(suffix) and form in formats)
+    return next(ways, default)
+
+
+class OutputPath(click.Path):
+    """A file to write, or ``-``. An empty name, as of a variable that is not set, is refused."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, allow_dash=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The name as a text."""
+        if not value:
+            self.fail("the name of the file is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class _Pid(click.IntRange):
+    name = "process id"
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value!r} is no process id: a number from 1 on, as ps shows", param, ctx)
+
+
 output_option = click.option(
     "-o",
     "--output",
     metavar="OUTPUT",
-    type=click.Path(dir_okay=False, allow_dash=True),
+    type=OutputPath(),
     default="-",
     help="Write to this file.  [default: standard output]",
 )
@@ -48,9 +107,7 @@ limit_option = click.option(
 
 def pid_option(text: str) -> Callable[[_Verb], _Verb]:
     """``--pid``, once or more; ``text``: its help."""
-    return click.option(
-        "--pid", "pids", type=click.IntRange(1), multiple=True, metavar="PID", help=text
-    )
+    return click.option("--pid", "pids", type=_Pid(), multiple=True, metavar="PID", help=text)
 
 
 def by_option(text: str) -> Callable[[_Verb], _Verb]:

@@ -6,12 +6,20 @@ import math
 import os
 import shlex
 import sys
+from itertools import takewhile
 from pathlib import Path
 
 import click
 
 from gpumemprof import recording
-from gpumemprof.cli.options import frames_option, loader_option, pid_option
+from gpumemprof.cli.options import (
+    OutputPath,
+    format_of,
+    format_option,
+    frames_option,
+    loader_option,
+    pid_option,
+)
 from gpumemprof.probe.attach import AttachMode
 from gpumemprof.probe.kernel_side import LoaderChoice
 from gpumemprof.probe.loader import Options
@@ -19,7 +27,23 @@ from gpumemprof.recorder import RecorderOptions
 from gpumemprof.stack.merge import FrameMode
 
 
-@click.command(context_settings={"ignore_unknown_options": False})
+class _Record(click.Command):
+    """Says what is wrong when options of the command are taken for ours."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except (click.NoSuchOption, click.BadOptionUsage) as error:
+            option = error.option_name or "-"
+            before = takewhile(lambda one: not one.startswith(option), given)
+            if "--" in given or all(one.startswith("-") for one in before):
+                raise
+            hint = "if it belongs to the command, put -- before the command: record -- COMMAND"
+            raise click.UsageError(f"{error.format_message()} ({hint})", ctx) from error
+
+
+@click.command(cls=_Record, context_settings={"ignore_unknown_options": False})
 @pid_option("Record this running process and its children; may be given several times.")
 @click.option(
     "--all",
@@ -36,18 +60,11 @@ from gpumemprof.stack.merge import FrameMode
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=OutputPath(),
     metavar="FILE",
     help="Where to write the profile.  [default: gpumemprof.pb.gz, by --format]",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(sorted(recording.FORMATS)),
-    default="pprof",
-    show_default=True,
-    help="How to write it.",
-)
+@format_option(sorted(recording.FORMATS), "pprof", "How to write it.")
 @frames_option
 @click.option("--full-names", is_flag=True, help="Keep arguments and templates in C++ names.")
 @click.option(
@@ -76,8 +93,8 @@ from gpumemprof.stack.merge import FrameMode
 @loader_option
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def record(
-    pids: tuple[int, ...], everything: bool, duration: float | None, output: Path | None,
-    form: str, frames: str, full_names: bool, limit: int, no_follow: bool, stack_size: int,
+    pids: tuple[int, ...], everything: bool, duration: float | None, output: str | None,
+    form: str | None, frames: str, full_names: bool, limit: int, no_follow: bool, stack_size: int,
     attach: str | None, loader: str, command: tuple[str, ...],
 ) -> int:  # fmt: skip
     """Record GPU memory and write a profile.
@@ -94,6 +111,7 @@ def record(
     chosen = sum((bool(pids), everything, bool(command)))
     if chosen != 1:
         raise click.UsageError("give one of: a command after --, --pid, or --all")
+    form = _format(form, output or "")
     options = RecorderOptions(
         probe=Options(
             record_all=everything,
@@ -112,9 +130,19 @@ def record(
         everything=everything,
         command=command,
         duration=duration,
-        output=output or Path(recording.FORMATS[form]),
+        output=Path(output or recording.FORMATS[form]),
         form=form,
         limit=limit,
         invoked=shlex.join(["gpumemprof", *sys.argv[1:]]),
     )
     return recording.run(request)
+
+
+def _format(given: str | None, output: str) -> str:
+    form = format_of(given, output, (*recording.FORMATS, "json"), "pprof")
+    if form == "json":
+        raise click.UsageError(
+            f"{output} may become speedscope or perfetto: give --format, or record a profile "
+            "and use 'gpumemprof report --format json'"
+        )
+    return form

@@ -12,7 +12,13 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from gpumemprof.cli.options import by_option, limit_option, output_option
+from gpumemprof.cli.options import (
+    by_option,
+    format_of,
+    format_option,
+    limit_option,
+    output_option,
+)
 from gpumemprof.errors import UsageError
 from gpumemprof.profile import files, folded, perfetto, speedscope
 from gpumemprof.profile.merge import GPU_KINDS, PINNED_KIND, gpu_only, of_kinds
@@ -100,13 +106,10 @@ def _only(kind: str, profile: Profile) -> Profile:
     help="Count this kind of memory only.  [default: all, apart from each other; "
     "in flame graphs: gpu]",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(list(_FORMATS)),
-    default="table",
-    show_default=True,
-    help="Table for people, HTML for a page with flame graphs in one file, JSON for scripts, "
+@format_option(
+    _FORMATS,
+    "table",
+    "Table for people, HTML for a page with flame graphs in one file, JSON for scripts, "
     "folded or speedscope for other viewers of flame graphs, perfetto for memory over time in "
     "ui.perfetto.dev and chrome://tracing.",
 )
@@ -119,7 +122,7 @@ def report(
     limit: int | None,
     stacks: bool,
     kind: str | None,
-    form: str,
+    form: str | None,
     output: str,
 ) -> None:
     """Show the profile in FILE (- is standard input).
@@ -127,6 +130,7 @@ def report(
     The table tells what was recorded and whether all of it, totals, processes, the functions that
     hold memory, and allocations that failed.
     """
+    form = format_of(form, output, _FORMATS, "table")
     if form == "html" and output == "-" and sys.stdout.isatty():
         raise UsageError("a page is not for a terminal: give -o FILE")
     profile = files.load(file)

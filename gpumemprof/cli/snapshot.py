@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from gpumemprof.cli.options import output_option
+from gpumemprof.cli.options import format_of, format_option, output_option
 from gpumemprof.cli.sizes import size
 from gpumemprof.errors import UsageError
 from gpumemprof.profile import files, pprof
@@ -40,21 +40,21 @@ _LIMIT = 10
     metavar="N",
     help=f"Rows of each table.  [default: {_LIMIT}; in JSON: all]",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(_FORMATS),
-    default="table",
-    show_default=True,
-    help="Table for people, JSON for scripts, HTML for a page with flame graphs, pprof for "
+@format_option(
+    _FORMATS,
+    "table",
+    "Table for people, JSON for scripts, HTML for a page with flame graphs, pprof for "
     "'gpumemprof report' and others.",
 )
 @output_option
-def snapshot(file: str, *, request: int | None, limit: int | None, form: str, output: str) -> None:
+def snapshot(
+    file: str, *, request: int | None, limit: int | None, form: str | None, output: str
+) -> None:
     """Show the PyTorch memory snapshot in FILE (torch.cuda.memory._dump_snapshot).
 
     The file is read without running any code that it may hold, gzipped or not.
     """
+    form = format_of(form, output, _FORMATS, "table")
     found = read.load(Path(file))
     if form in _PROFILES:
         if output == "-" and sys.stdout.isatty():

@@ -253,3 +253,10 @@ def test_closed_streams_cost_neither_profile_nor_exit_code(tmp_path: Path, close
     )
     assert done.returncode == 7, done.stderr
     assert "allocate_block" in command_line("report", str(out)).stdout
+
+
+def test_the_name_of_the_file_tells_the_format(tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    done = command_line("record", "-o", str(out), "--", DRIVER, "--leak", "1")
+    assert done.returncode == 0, done.stderr
+    assert out.read_text().startswith("<!DOCTYPE html>")

@@ -57,6 +57,13 @@ class TestFormats:
         assert "Cache.insert" in page
         assert "before.pb.gz → after.pb.gz" in page
 
+    def test_the_name_of_the_file_tells_the_format(self, files, tmp_path):
+        for name in ("x.html", "x.json", "x.pb.gz"):
+            assert main(["diff", *files, "-o", str(tmp_path / name)]) == 0
+        assert (tmp_path / "x.html").read_text().lower().startswith("<!doctype html>")
+        assert json.loads((tmp_path / "x.json").read_text())
+        assert decode((tmp_path / "x.pb.gz").read_bytes())
+
     def test_the_table_goes_to_a_file_as_well(self, files, tmp_path, capsys):
         output = tmp_path / "diff.txt"
         assert main(["diff", *files, "-o", str(output)]) == 0

@@ -104,6 +104,24 @@ class TestReport:
         assert capsys.readouterr().out == ""
         assert {path.name for path in tmp_path.iterdir()} == {"out", "train.pb.gz"}
 
+    @pytest.mark.parametrize(
+        ("name", "begins"),
+        [
+            ("x.html", "<!DOCTYPE html>"),
+            ("x.JSON", "{"),
+            ("x.speedscope.json", '{"$schema":"https://www.speedscope.app'),
+            ("x.txt", "python train.py"),
+        ],
+    )
+    def test_the_name_of_the_file_tells_the_format(self, recorded, tmp_path, name, begins):
+        assert main(["report", recorded, "-o", str(tmp_path / name)]) == 0
+        assert (tmp_path / name).read_text().startswith(begins)
+
+    def test_a_format_that_is_given_wins(self, recorded, tmp_path):
+        out = tmp_path / "x.html"
+        assert main(["report", recorded, "-o", str(out), "--format", "table"]) == 0
+        assert out.read_text().startswith("python train.py")
+
     def test_a_profile_is_read_from_standard_input(self, recorded):
         done = subprocess.run(
             [sys.executable, "-m", "gpumemprof.cli.main", "report", "-"],
@@ -151,6 +169,28 @@ class TestWhatCannotBeRead:
         assert "/nowhere/out cannot be written" in self.refusal(
             capsys, recorded, "-o", "/nowhere/out"
         )
+
+    def test_an_output_without_a_name(self, capsys, recorded):
+        assert main(["report", recorded, "-o", ""]) == 2
+        assert "the name of the file is empty" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (["-o", "", "--", "true"], "the name of the file is empty"),
+            (["-o", "/tmp", "--", "true"], "is a directory"),
+            (["-o", "x.json", "--", "true"], "may become speedscope or perfetto"),
+            (["--pid", "abc"], "'abc' is no process id"),
+            (["python3", "-c", "pass"], "put -- before the command"),
+        ],
+    )
+    def test_what_record_cannot_do_is_told_before_it_records(self, capsys, arguments, words):
+        assert main(["record", *arguments]) == 2
+        assert words in capsys.readouterr().err
+
+    def test_a_misspelt_option_of_record_is_no_command(self, capsys):
+        assert main(["record", "--pids", "3"]) == 2
+        assert "before the command" not in capsys.readouterr().err
 
     def test_a_wrong_option_shows_the_usage(self, capsys, recorded):
         assert main(["report", recorded, "--sort", "size"]) == 2

@@ -76,7 +76,7 @@ def test_a_snapshot_of_pytorch_is_a_page_too(tmp_path):
     held = segment(block(3 * MIB, frames=frames("load")), block(MIB, "inactive"))
     source, out = tmp_path / "snapshot.pickle", tmp_path / "snapshot.html"
     source.write_bytes(pickled([held]))
-    assert main(["snapshot", str(source), "--format", "html", "-o", str(out)]) == 0
+    assert main(["snapshot", str(source), "-o", str(out)]) == 0
     page = shown(out)
     assert page["title"] == "snapshot.pickle"
     assert page["samples"]["values"][page["types"].index("inuse_space")] == [3 * MIB, MIB]
