@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 LOST: dict[str, str] = {
@@ -106,4 +107,34 @@ def _sentences(completeness: Mapping[str, int], words: Mapping[str, str]) -> Ite
     for name, meaning in words.items():
         count = completeness.get(name, 0)
         if count:
-            yield f"{count:,} {meaning} ({name})"
+            yield f"{count:,} {_of_one(meaning) if count == 1 else meaning} ({name})"
+
+
+_THINGS = (
+    "allocations|calls|events|frames|frees|intervals|libraries|mappings|processes|profiles"
+    "|ranges|reads|references|releases|stacks|times"
+)
+_FIRST_THING = re.compile(rf"^([^:,]*?)\b({_THINGS})\b(?!,)")
+"""What there is one of. A list of several things that it may be is left as it is."""
+_FIRST_VERB = re.compile(r"(?<!they )\b(were|are|have|run)\b")
+_VERBS = {"were": "was", "are": "is", "have": "has", "run": "runs"}
+
+
+def _one(things: str) -> str:
+    if things.endswith("ies"):
+        return f"{things[:-3]}y"
+    return things[:-2] if things == "processes" else things[:-1]
+
+
+def _of_one(meaning: str) -> str:
+    """The sentence where it happened once: ``events were lost`` → ``event was lost``."""
+    clause, colon, why = meaning.partition(":")
+    thing = _FIRST_THING.search(clause)
+    if thing is None:
+        return meaning
+    clause = thing[1] + _one(thing[2]) + clause[thing.end() :]
+    clause = _FIRST_VERB.sub(lambda verb: _VERBS[verb[1]], clause, count=1)
+    clause = clause.replace("they were recorded", "it was recorded")
+    for several, one in (("they are", "it is"), ("they came", "it came"), ("their", "its")):
+        why = re.sub(rf"\b{several}\b", one, why)
+    return f"{clause.replace(' their ', ' its ')}{colon}{why}"

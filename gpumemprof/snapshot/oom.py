@@ -107,11 +107,11 @@ def _gaps(moment: Moment) -> list[tuple[Range, int]]:
 def reasons(failure: OutOfMemory, *, expandable: bool) -> list[str]:
     """Why it failed, as sentences; ``expandable``: the allocator had expandable segments."""
     said = []
+    pieces = "1 piece" if failure.pieces == 1 else f"{failure.pieces:,} pieces"
     if failure.largest < rounded(failure.requested):
         said.append(
             f"no free block that it could use was large enough: {failure.free:,} bytes were free "
-            f"in {failure.pieces:,} pieces, the largest that fits its stream and pool "
-            f"{failure.largest:,}"
+            f"in {pieces}, the largest that fits its stream and pool {failure.largest:,}"
         )
     else:
         said.append(

@@ -53,14 +53,19 @@ def render(summary: Summary, console: Console, limit: int) -> None:
         console.print(
             Text(f"{_counted(summary.failed, 'allocation')} failed: see below", "bold red")
         )
-    _totals(summary, console)
-    console.print(Text(LEGEND, "dim"))
-    _pools(summary, console, limit)
-    _fragmentation(summary, console, limit)
+    if summary.snapshot.segments:
+        _totals(summary, console)
+        console.print(Text(LEGEND, "dim"))
+        _pools(summary, console, limit)
+        _fragmentation(summary, console, limit)
+    else:
+        console.print(Text("no segments: PyTorch held no GPU memory when this was taken"))
     for failure in summary.failures[-limit:]:
         _failure(failure, summary, console)
-    _peaks(summary, console)
-    _stacks(summary, console, limit)
+    if summary.peaks:
+        _peaks(summary, console)
+    if summary.stacks:
+        _stacks(summary, console, limit)
 
 
 def _totals(summary: Summary, console: Console) -> None:
@@ -93,7 +98,7 @@ def _pools(summary: Summary, console: Console, limit: int) -> None:
             _size(total.largest_free), f"{total.segments + total.ranges:,}",
         )  # fmt: skip
     console.print(table)
-    _more(console, len(summary.pools) - limit, "pools")
+    _more(console, len(summary.pools) - limit, "pool")
 
 
 def _fragmentation(summary: Summary, console: Console, limit: int) -> None:
@@ -128,7 +133,7 @@ def _fragmentation(summary: Summary, console: Console, limit: int) -> None:
                 _size(segment.largest_free), kind + (", expandable" if segment.expandable else ""),
             )  # fmt: skip
         console.print(table)
-        _more(console, len(rows) - limit, "segments")
+        _more(console, len(rows) - limit, "segment")
 
 
 def _failure(failure: OutOfMemory, summary: Summary, console: Console) -> None:
@@ -188,7 +193,7 @@ def _stacks(summary: Summary, console: Console, limit: int) -> None:
             )
         )
         _print_stack(row.stack, console)
-    _more(console, len(summary.stacks) - limit, "stacks")
+    _more(console, len(summary.stacks) - limit, "stack")
 
 
 def _print_stack(stack: Stack, console: Console) -> None:
@@ -202,7 +207,8 @@ def _print_stack(stack: Stack, console: Console) -> None:
     for frame in shown[:_FRAMES]:
         console.print(Text(f"    {printable(frame.name)}  {_place(frame)}"), soft_wrap=True)
     if len(shown) > _FRAMES:
-        console.print(Text(f"    and {len(shown) - _FRAMES:,} more frames outwards", "dim"))
+        more = _counted(len(shown) - _FRAMES, "more frame")
+        console.print(Text(f"    and {more} outwards", "dim"))
 
 
 def _place(frame: Frame) -> str:
@@ -212,7 +218,7 @@ def _place(frame: Frame) -> str:
 
 def _more(console: Console, count: int, what: str) -> None:
     if count > 0:
-        console.print(Text(f"and {count:,} more {what} (--limit)", "dim"))
+        console.print(Text(f"and {_counted(count, f'more {what}')} (--limit)", "dim"))
 
 
 def _table(*titles: str) -> Table:

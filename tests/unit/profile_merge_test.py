@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from profile_examples import (
@@ -187,6 +188,22 @@ class TestCompleteness:
     def test_what_is_normal_is_no_loss(self):
         assert lost({"events": 9, "failed_frees": 1}) == []
         assert normal({"events": 9, "events_lost": 1}) == ["9 events were recorded (events)"]
+
+    def test_one_is_told_as_one(self):
+        assert lost({"stacks_lost": 1}) == [
+            "1 stack was lost because the ring of stacks was full: its bytes are counted, its "
+            "functions are unknown (stacks_lost)"
+        ]
+        assert normal({"before_attach_unknown": 1})[0].startswith(
+            "1 process used CUDA before it was recorded, and"
+        )
+        assert normal({"series_omitted": 1})[0].startswith("1 processes, kinds or devices are not")
+
+    @pytest.mark.parametrize("counter", sorted((LOST | NORMAL).keys() - {"series_omitted"}))
+    def test_no_single_thing_is_several(self, counter):
+        (sentence,) = lost({counter: 1}) + normal({counter: 1})
+        subject = sentence.partition(":")[0].split(" (")[0].split()[1:4]
+        assert not {"were", "are", "have"} & set(subject), sentence
 
     def test_no_counter_is_in_both_tables(self):
         assert not LOST.keys() & NORMAL.keys()

@@ -376,3 +376,22 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
 def test_an_empty_snapshot_is_a_snapshot() -> None:
     empty = summarise(snapshot([]))
     assert (empty.devices, empty.failures, empty.stacks) == ({}, [], [])
+
+
+def test_a_snapshot_of_nothing_has_no_empty_headings(tmp_path: Path) -> None:
+    (tmp_path / "a.pickle").write_bytes(pickled([]))
+    result = CliRunner().invoke(command, [str(tmp_path / "a.pickle")])
+    assert result.output == "no segments: PyTorch held no GPU memory when this was taken\n"
+
+
+def test_a_trace_without_segments_has_its_peak(tmp_path: Path) -> None:
+    (tmp_path / "a.pickle").write_bytes(pickled([], [event("alloc", BASE, MIB)]))
+    result = CliRunner().invoke(command, [str(tmp_path / "a.pickle")])
+    assert "Peaks in the trace" in result.output
+    assert "By pool and stream" not in result.output and "Largest stacks" not in result.output
+
+
+def test_one_is_not_several(tmp_path: Path) -> None:
+    text = run(tmp_path, "--limit", "1")
+    assert "and 1 more stack (--limit)" in text
+    assert "bytes were free in 1 piece, the largest" in text
