@@ -82,16 +82,22 @@ def _lockdown() -> Iterator[Check]:
         yield Check("lockdown", Status.OK, text)
 
 
-def _privileges() -> Iterator[Check]:
+def _missing_capabilities() -> list[str] | None:
+    """Those that recording needs and this process has not; None where that cannot be told."""
     with suppress(OSError, ValueError, IndexError):
         status = Path("/proc/self/status").read_text()
         effective = int(status.split("CapEff:")[1].split()[0], 16)
-        missing = [name for name, bit in _CAPABILITIES.items() if not effective >> bit & 1]
-        if missing:
-            yield Check("capabilities", Status.FAIL, f"missing: {', '.join(missing)}",
-                        "run as root, or in a privileged container")  # fmt: skip
-        else:
-            yield Check("capabilities", Status.OK, ", ".join(_CAPABILITIES))
+        return [name for name, bit in _CAPABILITIES.items() if not effective >> bit & 1]
+    return None
+
+
+def _privileges() -> Iterator[Check]:
+    missing = _missing_capabilities()
+    if missing:
+        yield Check("capabilities", Status.FAIL, f"missing: {', '.join(missing)}",
+                    "run as root, or in a privileged container")  # fmt: skip
+    elif missing is not None:
+        yield Check("capabilities", Status.OK, ", ".join(_CAPABILITIES))
     if procfs.in_initial_pid_namespace():
         yield Check("pid namespace", Status.OK, "the host's")
     else:
@@ -146,6 +152,11 @@ def _loaders(choice: LoaderChoice) -> Iterator[Check]:
 
 
 def _attaching(choice: LoaderChoice) -> Iterator[Check]:
+    if missing := _missing_capabilities():
+        # What the kernel answers without them says nothing about what it can do.
+        yield Check("attaching", Status.FAIL, f"not tried without {', '.join(missing)}",
+                    "run as root, or in a privileged container")  # fmt: skip
+        return
     try:
         probes = Probes(Options(events_ring=_SMALL_RING, stacks_ring=_SMALL_RING, loader=choice))
     except ProbeError as error:

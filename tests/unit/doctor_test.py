@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -74,3 +78,18 @@ def test_a_kernel_s_version_is_read_from_its_release(
 def test_a_kernel_that_is_too_old_is_told_with_the_one_that_is_needed() -> None:
     assert "Linux 5.4.0-150-generic is too old: 5.10 or newer" in too_old("5.4.0-150-generic")
     assert not too_old("5.15.0-1064-azure")
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv drops capabilities")
+def test_without_capabilities_attaching_is_not_tried() -> None:
+    alone = [sys.executable, "-m", "gpumemprof", "doctor", "--json"]
+    drop = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"]
+    done = subprocess.run(
+        [*(drop if os.geteuid() == 0 else ["setpriv"]), *alone],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    found = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert found["capabilities"]["status"] == "fail"
+    assert found["attaching"]["found"].startswith("not tried without CAP_BPF")
+    assert "libbpf:" not in done.stdout
