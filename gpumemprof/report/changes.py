@@ -11,7 +11,7 @@ from gpumemprof.profile.diff import FunctionKey, StackChange, compare, function_
 from gpumemprof.profile.growth import MINUTE_NS, between
 from gpumemprof.profile.merge import PINNED_KIND, gpu_only, of_kinds
 from gpumemprof.profile.model import TYPE_NAMES, Profile
-from gpumemprof.report.functions import SORTS, FunctionRow, functions
+from gpumemprof.report.functions import SORTS, FunctionRow, functions, is_cuda
 from gpumemprof.stack.frames import FrameKind, Stack
 
 
@@ -96,6 +96,21 @@ class Part:
         compared: then bytes by minute can be told (of two points, that is no steady rise)."""
         trend = between(self.before, self.after) if self.type == "inuse_space" else None
         return (trend.until_ns - trend.since_ns) / MINUTE_NS if trend else None
+
+    @property
+    def strangers(self) -> bool:
+        """Whether both have bytes, and no function in common (the calls of CUDA do not count)."""
+        was, now = (
+            {
+                function_key(frame.kind, frame.name, frame.file, frame.module)
+                for sample in profile.samples
+                if sample.values[self.column]
+                for frame in sample.stack
+                if not is_cuda(frame) and frame.kind is not FrameKind.NOTE
+            }
+            for profile in (self.before, self.after)
+        )
+        return bool(was and now) and not was & now
 
     @property
     def pinned(self) -> bool:

@@ -34,6 +34,10 @@ _WHAT = {
     "alloc_space": "allocated",
     "peak_space": "in use at the peak",
 }
+_STRANGERS = (
+    "The two have no function in common: are they of one program, and both with native or both "
+    "with Python frames?"
+)
 _ONE = {"grew": "grew", "shrank": "shrank", "new": "is new", "gone": "is gone"}
 _SEVERAL = {"grew": "grew", "shrank": "shrank", "new": "are new", "gone": "are gone"}
 
@@ -58,6 +62,8 @@ def render(
     _print_recorded(before, after, names, console)
     found = list(parts(before, after, type_))
     _print_totals(found, console)
+    if found[0].strangers:
+        print_lines(console, ["", Text(_STRANGERS, "bold yellow")])
     for part in found:
         if part.pinned and not part.changed:
             continue  # the totals say so

@@ -20,6 +20,7 @@ from gpumemprof.report.diff import render
 from gpumemprof.report.json_diff import report
 from gpumemprof.report.table import make_console
 
+OTHER = (MALLOC, python("elsewhere", 1, "/opt/other.py"))
 PINNED = {"kind": "pinned_host"}
 
 
@@ -46,6 +47,12 @@ class TestTable:
         first, second, *_ = text.splitlines()
         assert first == ("before  a.pb.gz  2026-01-01 00:00:00 UTC for 1 min 0 s  python train.py")
         assert second.endswith("python train.py --fixed")
+
+    def test_profiles_of_two_programs_are_told_to_be_that(self):
+        other = replace(AFTER, samples=(replace(AFTER.samples[0], stack=OTHER),))
+        assert "have no function in common" in shown(BEFORE, other)
+        assert "have no function in common" not in shown()
+        assert "have no function in common" not in shown(BEFORE, replace(AFTER, samples=()))
 
     def test_totals_are_readable_and_exact(self):
         text = shown()
