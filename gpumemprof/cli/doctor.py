@@ -12,7 +12,7 @@ from rich.table import Table
 from gpumemprof.cli.options import loader_option
 from gpumemprof.doctor import Check, Status, examine
 from gpumemprof.probe.kernel_side import LoaderChoice
-from gpumemprof.profile.console import PlainConsole
+from gpumemprof.profile.console import PlainConsole, print_table
 from gpumemprof.profile.text import printable
 
 _STYLES = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "bold red"}
@@ -48,5 +48,5 @@ def _print(checks: list[Check], works: bool) -> None:
         # as it is: the kernel writes brackets, and programs choose the paths they map
         found = escape(printable(check.found) + advice)
         table.add_row(f"[{style}]{check.status.value}[/]", escape(check.name), found)
-    console.print(table)
+    print_table(console, table)
     console.print("\nrecording works here" if works else "\nrecording cannot work here")

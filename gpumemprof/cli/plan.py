@@ -39,7 +39,10 @@ def _show_known(ctx: click.Context, param: click.Parameter, value: bool) -> None
     help="What CUDA tells as its total, such as 79.22GiB.",
 )
 @click.option("--gpu-memory-utilization", type=float, default=0.9, show_default=True)
-@click.option("--tensor-parallel", type=_COUNT, default=1, show_default=True, metavar="N")
+@click.option(
+    "--tensor-parallel", "--tensor-parallel-size", "tensor_parallel",
+    type=_COUNT, default=1, show_default=True, metavar="N", help="GPUs that share the model.",
+)  # fmt: skip
 @click.option("--dtype", type=click.Choice(dtypes.WEIGHT_DTYPES), help="[default: the model's]")
 @click.option(
     "--quantization",
@@ -73,7 +76,11 @@ def _show_known(ctx: click.Context, param: click.Parameter, value: bool) -> None
 @click.option(
     "--check", "profile", metavar="PROFILE", help="Set the plan beside this recorded profile."
 )
-@click.option("--json", "as_json", is_flag=True, help="For scripts.")
+@click.option(
+    "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True,
+    help="Table for people, JSON for scripts.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option(
     "--list", is_flag=True, is_eager=True, expose_value=False, callback=_show_known,
     help="Show the known models and GPUs.",
@@ -103,6 +110,7 @@ def plan(
     outside_torch: int | None,
     cuda_graphs: int | None,
     profile: str | None,
+    form: str,
     as_json: bool,
 ) -> int:
     """Tell how much GPU memory MODEL needs, and how many tokens and sequences fit beside it.
@@ -137,7 +145,7 @@ def plan(
     checked = None
     if profile is not None:
         checked = checks.check(made, files.load(profile), Path(profile).name)
-    if as_json:
+    if as_json or form == "json":
         answer = lines.as_json(made)
         if checked is not None:
             answer["check"] = checks.as_json(checked)

@@ -78,12 +78,11 @@ def lines(plan: Plan) -> list[Line]:
         )  # fmt: skip
     longest = budget.length_for(request.sequences)
     if longest is not None:
-        rows.append(
-            Line(
-                "longest sequence", longest, "tokens",
-                f"whose {request.sequences:,} × KV fits in the KV cache",
-            )
-        )  # fmt: skip
+        most = max(request.model.architecture.max_positions, request.length)
+        formula = f"whose {request.sequences:,} × KV fits in the KV cache"
+        if longest > most:
+            formula = f"the model's maximum; the KV cache has room for {longest:,}"
+        rows.append(Line("longest sequence", min(longest, most), "tokens", formula))
     return rows
 
 

@@ -9,7 +9,7 @@ from rich.text import Text
 from gpumemprof.plan.check import Check
 from gpumemprof.plan.lines import GIB, Line, lines
 from gpumemprof.plan.plan import Plan
-from gpumemprof.profile.console import PlainConsole
+from gpumemprof.profile.console import PlainConsole, print_table
 from gpumemprof.profile.text import printable
 
 _WIDE = 160
@@ -40,7 +40,7 @@ def render(plan: Plan, console: Console) -> None:
     table = _table("", "size", "exactly", "how")
     for line in lines(plan):
         table.add_row(*map(Text, (line.name, _size(line), _exact(line), _how(line))))
-    console.print(table)
+    print_table(console, table)
     for note in plan.notes:
         console.print(Text(f"note: {printable(note)}", "italic"))
     console.print()
@@ -77,7 +77,7 @@ def render_check(check: Check, console: Console) -> None:
         planned = "-" if row.planned is None else _gib(row.planned)
         off = "-" if row.planned is None else f"{row.measured - row.planned:+,}"
         table.add_row(*map(Text, (row.name, planned, _gib(row.measured), row.share, off, row.why)))
-    console.print(table)
+    print_table(console, table)
     for note in check.notes:
         console.print(Text(f"note: {printable(note)}", "italic"))
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gpumemprof.profile.console import PlainConsole
+from gpumemprof.profile.console import PlainConsole, print_table
 from gpumemprof.profile.text import printable, short_path
 from gpumemprof.snapshot import oom
 from gpumemprof.snapshot.analyse import Totals
@@ -79,7 +79,7 @@ def _totals(summary: Summary, console: Console) -> None:
         table.add_row("  exactly", *(f"{value:,}" for value in _columns(total)), "")
         if total.expandable:
             table.add_row("  of it expandable", _size(total.expandable))
-    console.print(table)
+    print_table(console, table)
 
 
 def _columns(total: Totals) -> tuple[int, ...]:
@@ -97,7 +97,7 @@ def _pools(summary: Summary, console: Console, limit: int) -> None:
             pool.name, str(pool.device), _stream(pool.stream), *map(_size, _columns(total)),
             _size(total.largest_free), f"{total.segments + total.ranges:,}",
         )  # fmt: skip
-    console.print(table)
+    print_table(console, table)
     _more(console, len(summary.pools) - limit, "pool")
 
 
@@ -132,7 +132,7 @@ def _fragmentation(summary: Summary, console: Console, limit: int) -> None:
                 f"{segment.address:#x}", _size(segment.size), _size(row.free), _size(row.usable),
                 _size(segment.largest_free), kind + (", expandable" if segment.expandable else ""),
             )  # fmt: skip
-        console.print(table)
+        print_table(console, table)
         _more(console, len(rows) - limit, "segment")
 
 

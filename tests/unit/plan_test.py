@@ -295,6 +295,24 @@ def test_the_command_shows_formulas_and_units() -> None:
     assert " GB" not in text
 
 
+def test_no_line_ends_with_blanks() -> None:
+    _, text = run("Llama-3-8B", "--gpu", "h100")
+    assert [line for line in text.splitlines() if line != line.rstrip()] == []
+
+
+def test_no_sequence_is_longer_than_the_model_takes() -> None:
+    _, text = run("Llama-3-8B", "--gpu", "h100", "--format", "json")
+    (longest,) = (row for row in json.loads(text)["lines"] if row["name"] == "longest sequence")
+    assert longest["value"] == 8192
+    assert longest["formula"].startswith("the model's maximum; the KV cache has room for ")
+
+
+def test_options_have_the_names_that_engines_give_them() -> None:
+    ours = run("Llama-3-8B", "--gpu", "h100", "--tensor-parallel", "2", "--json")
+    assert run("Llama-3-8B", "--gpu", "h100", "--tensor-parallel-size", "2", "--json") == ours
+    assert json.loads(ours[1])["tensor_parallel"] == 2
+
+
 def test_json_has_every_line_with_exact_bytes() -> None:
     _, text = run("Qwen3-4B", "--gpu-memory", "24112MiB", "--json")
     told = json.loads(text)
