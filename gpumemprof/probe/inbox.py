@@ -24,6 +24,8 @@ _EVENT_OVERHEAD = 56
 """Of a bytes object and its place in the queue."""
 _STACK_OVERHEAD = 900
 """Of a StackEvent besides its bytes."""
+MOVE_SECONDS = 0.001
+"""How often the rings are emptied while new stacks are looked at."""
 PAUSE_SECONDS = 0.0005
 PAUSES = 400
 """How often, and how long each time, the writer of an unfinished record is waited for."""
@@ -54,6 +56,8 @@ class Inbox:
         """Where in the ring of stacks an unfinished record was waited for in vain."""
         self._stacks: dict[int, deque[StackEvent]] = {}
         self._stack_bytes = 0
+        self._unread: deque[StackEvent] = deque()
+        """Stacks that ``at_once`` was not shown yet."""
         self.records = 0
         """Records taken out of the rings since the start."""
 
@@ -62,7 +66,21 @@ class Inbox:
         return len(self._events)
 
     def collect(self) -> None:
-        """Move what the rings hold here, as far as there is room."""
+        """Move what the rings hold here, as far as there is room; then show the new stacks, and
+        move again what comes meanwhile: looking at one can take as long as hundreds of new ones
+        take to come."""
+        self._move()
+        moved = time.monotonic()
+        while self._unread:
+            self._at_once(self._unread.popleft())
+            now = time.monotonic()
+            if now - moved > MOVE_SECONDS:
+                self._move()
+                moved = now
+        if not self._events:
+            self._let_go()
+
+    def _move(self) -> None:
         # Stacks first: the stack of an event is always sent before the event.
         while self._stack_bytes < self._max_stack_bytes:
             if not self._stack_ring.drain(self._add_stack, limit=64):
@@ -73,8 +91,6 @@ class Inbox:
             self.records += taken
             if not taken:
                 break
-        if not self._events:
-            self._let_go()
 
     def next(self) -> Event | None:
         """The next event, None when none waits."""
@@ -160,7 +176,7 @@ class Inbox:
         self._stacks.setdefault(stack.tid, deque()).append(stack)
         self._stack_bytes += _size(stack)
         self.records += 1
-        self._at_once(stack)
+        self._unread.append(stack)
 
 
 def _size(stack: StackEvent) -> int:
