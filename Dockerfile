@@ -42,8 +42,6 @@ RUN export DEBIAN_FRONTEND=noninteractive \
       $(test "$BCC" = 0 || echo python3-bpfcc) >/dev/null \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/*-old /var/log/dpkg.log /var/log/apt
 COPY --from=build /opt/gpumemprof /opt/gpumemprof
-# bcc's Python part comes from the distribution, outside the virtual environment.
-RUN test "$BCC" = 0 || sed -i 's/^include-system-site-packages.*/include-system-site-packages = true/' /opt/gpumemprof/pyvenv.cfg
 COPY LICENSE /usr/share/doc/gpumemprof/
 # The root file system is read-only where the chart runs it: nothing is written beside the code.
 ENV PATH=/opt/gpumemprof/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
