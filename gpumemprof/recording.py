@@ -72,8 +72,11 @@ def run(request: Request) -> int:
         _say(f"warning: {request.output} cannot be written; the profile will go elsewhere")
     with contextlib.ExitStack() as stack:
         files_limit = stack.enter_context(many_files())
-        recorder = stack.enter_context(Recorder(request.options))
+        # Before loading, in which an exception could come out of libbpf's own calls, and be lost.
         stops = stack.enter_context(_stop_signals())
+        recorder = stack.enter_context(Recorder(request.options))
+        if stops.take():
+            raise KeyboardInterrupt
         command = _begin(recorder, request, files_limit)
         if command is not None:
             stack.callback(command.close)
@@ -174,7 +177,10 @@ class _Stops:
 
     def take(self) -> int:
         """The last signal since this was asked before, 0 if there was none."""
-        taken, self._last = self._last, 0
+        # In this order: a signal may come between any two of these steps.
+        taken = self._last
+        if taken:
+            self._last = 0
         return taken
 
     def pass_on(self, command: Command, number: int) -> None:
