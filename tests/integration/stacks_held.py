@@ -25,6 +25,7 @@ from gpumemprof.process.launch import Command
 from gpumemprof.recorder import Recorder
 from gpumemprof.stack.frames import Stack
 from gpumemprof.stack.merge import FrameMode
+from gpumemprof.stack.unwind import Registers
 from tests.integration.recording import FAKES, PATIENCE, environment, options, until
 
 NATIVE = Path(__file__).parents[1] / "fakes" / "native"
@@ -126,7 +127,7 @@ def watch(
     """
     held = _Held()
     seen: dict[int, list[View]] = defaultdict(list)
-    recorded: dict[int, list[int]] = defaultdict(list)
+    recorded: dict[int, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
     preload = (inside or hold.parent) / hold.name
     if inside is not None:
         shutil.copy(hold, libraries)
@@ -136,7 +137,9 @@ def watch(
 
         def listen(event: StackEvent, process: ProcessId) -> int:
             number = intern(event, process)
-            recorded[event.tid].append(number)
+            unwinder = recorder.stacks._tracked[process].unwinder
+            unwound = unwinder.unwind(Registers(*event.registers), event.window)
+            recorded[event.tid].append((number, unwound.lookups))
             return number
 
         recorder.stacks.intern = listen  # type: ignore[method-assign]
@@ -179,7 +182,7 @@ def watch(
         held.close()
         assert _counts(recorded) == _counts(seen)
         return [
-            Compared(recorder.stacks.resolve(number), recorder.stacks._raw[number].pcs, view)
-            for thread, numbers in recorded.items()
-            for number, view in zip(numbers, seen[thread], strict=True)
+            Compared(recorder.stacks.resolve(number), lookups, view)
+            for thread, stacks in recorded.items()
+            for (number, lookups), view in zip(stacks, seen[thread], strict=True)
         ]
