@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def interrupts_are_not_ignored() -> Iterator[None]:
+    """Where tests run in the background (nohup, `&`), they are, and programs inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -8,10 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from gpumemprof.process import procfs
 from tests.integration.recording import CHECKOUT, FAKES, PATIENCE
@@ -49,14 +46,6 @@ def record_command(here: Path, *options: str) -> list[str]:
         sys.executable, "-m", "gpumemprof", "record", "-o", str(here / "profile.pb.gz"), *options,
         "--", sys.executable, str(script), str(here),
     ]  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def interrupts_are_not_ignored() -> Iterator[None]:
-    """Where tests run in the background (nohup, `&`), they are, and programs inherit that."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def environment() -> dict[str, str]:
