@@ -16,7 +16,6 @@ from gpumemprof.process.identity import ProcessId
 from gpumemprof.profile.merge import merge, prune
 from gpumemprof.profile.model import Profile, Values
 
-NS = 1_000_000_000
 MAX_CARRIED_SAMPLES = 4096
 """Of one container; small stacks beyond that are summed in one (profile.merge.prune)."""
 
