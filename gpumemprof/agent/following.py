@@ -19,7 +19,7 @@ from gpumemprof.agent.followed import Followed, FollowedProcesses
 from gpumemprof.agent.placing import HELD, OFF, Cluster, Placement, State, place
 from gpumemprof.errors import ProbeError, ProcessGone
 from gpumemprof.export.model import Owner
-from gpumemprof.kube.cgroup import container_of
+from gpumemprof.kube.cgroup import read_container
 from gpumemprof.kube.model import ContainerRef
 from gpumemprof.process import procfs
 from gpumemprof.process.identity import ProcessId
@@ -94,12 +94,11 @@ class Following:
 
     def _ref_of(self, process: Process) -> ContainerRef | None:
         pid, start_ns, _ = process.id
-        text = procfs.read_cgroup(pid)
-        # Looked at after that: the kernel moves one that ends to the root of its (version 1)
-        # hierarchies, where it is in no container, and its pid may be another's by now.
         with contextlib.suppress(ProcessGone):
+            ref = read_container(pid)
+            # Looked at after that: the kernel moves one that ends to the root of its (version 1)
+            # hierarchies, where it is in no container, and its pid may be another's by now.
             stat = procfs.read_stat(pid)
-            ref = container_of(text)
             if stat.start_ns == start_ns and (ref is not None or not stat.exiting):
                 return ref
         # It ended already. Another program of the same process tells, or the parent that it began

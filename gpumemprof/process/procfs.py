@@ -12,7 +12,6 @@ from gpumemprof.process.identity import NS_PER_TICK
 
 PROC = Path("/proc")
 _MAX_COMMAND = 4096
-_MAX_CGROUP = 64 << 10
 _PF_EXITING = 4
 """Of the flags in ``/proc/PID/stat`` (include/linux/sched.h)."""
 
@@ -71,15 +70,6 @@ def read_command(pid: int, proc: Path = PROC) -> str:
     except OSError:
         return ""
     return data.rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
-
-
-def read_cgroup(pid: int, proc: Path = PROC) -> str:
-    """The control groups of a process, as in ``/proc/PID/cgroup``; "" if it has ended."""
-    try:
-        with (proc / str(pid) / "cgroup").open("rb") as file:
-            return file.read(_MAX_CGROUP).decode(errors="replace")
-    except OSError:
-        return ""
 
 
 def thread_group(pid: int, proc: Path = PROC) -> int:
