@@ -84,9 +84,11 @@ def test_threads_that_wait_for_ever_are_bounded(
 
 
 def test_the_thread_ends_when_it_is_closed() -> None:
+    before = set(threading.enumerate())
     patience = Patience(60)
     patience(lambda: None)
-    (thread,) = [t for t in threading.enumerate() if t.name == "remote reads"]
+    (thread,) = set(threading.enumerate()) - before
+    assert thread.name == "remote reads"
     patience.close()
     thread.join(30)
     assert not thread.is_alive()
