@@ -115,7 +115,7 @@ def prune(profile: Profile, max_samples: int) -> Profile:
     that needs. Their number is counted as ``stacks_pruned``."""
     if len(profile.samples) <= max_samples:
         return profile
-    order = sorted(range(len(profile.samples)), key=lambda i: _weight(profile.samples[i]))
+    order = sorted(range(len(profile.samples)), key=lambda i: weight(profile.samples[i]))
     for names in (_PROCESS_LABELS, _GPU_LABELS, _POD_LABELS):
         shared = [_only(sample.labels, names) for sample in profile.samples]
         room = max_samples - len(set(shared))
@@ -147,7 +147,8 @@ def _only(labels: Labels, names: Collection[str]) -> Labels:
     return tuple((key, text) for key, text in labels if key in names)
 
 
-def _weight(sample: Sample) -> int:
+def weight(sample: Sample) -> int:
+    """By which ``prune`` keeps samples: the largest of its values in bytes."""
     return max(sample.values.inuse_space, sample.values.peak_space, sample.values.alloc_space)
 
 

@@ -192,17 +192,11 @@ def _largest(samples: tuple[Sample, ...], most: int) -> tuple[Sample, ...]:
     groups: dict[Labels, list[Sample]] = {}
     for sample in samples:
         groups.setdefault(sample.labels, []).append(sample)
-    by_weight = sorted(map(_bytes, samples), reverse=True)
+    by_weight = sorted(map(merge.weight, samples), reverse=True)
     least = by_weight[max(most - len(groups), 0)]
     kept: list[Sample] = []
     for labels, group in groups.items():
-        large = sum(_bytes(sample) > least for sample in group)
+        large = sum(merge.weight(sample) > least for sample in group)
         pruned = merge.prune(series.profile_of(tuple(group), 0), large + 1).samples
         kept += (Sample(sample.stack, labels, sample.values) for sample in pruned)
     return tuple(kept)
-
-
-def _bytes(sample: Sample) -> int:
-    """As merge.prune weighs."""
-    values = sample.values
-    return max(values.alloc_space, values.inuse_space, values.peak_space)
