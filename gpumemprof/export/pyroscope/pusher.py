@@ -291,14 +291,9 @@ class Pusher:
             self._settled[reason] += 1
             samples = series.undelivered(container.profile.samples, range(len(TYPE_NAMES)))
             if samples:
-                profile = series.profile_of(samples, container.interval_ns)
                 self._dropped.append(
-                    ContainerProfile(
-                        container.owner,
-                        container.time_ns,
-                        container.interval_ns,
-                        profile,
-                        snapshot=False,
+                    series.dropped(
+                        container.owner, container.time_ns, container.interval_ns, samples
                     )
                 )
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpumemprof.export.model import ContainerProfile, Owner
+from gpumemprof.export.pyroscope import series
 from gpumemprof.export.pyroscope.encode import Encoded
-from gpumemprof.profile.model import Profile
 
 _SAMPLE_BYTES = 200
 _ITEM_BYTES = 1000
@@ -38,12 +38,7 @@ class Pending:
         or if it may have been delivered."""
         if self.uncertain or not self.encoded.undelivered:
             return None
-        profile = Profile(
-            samples=self.encoded.undelivered,
-            time_ns=self.time_ns - self.interval_ns,
-            duration_ns=self.interval_ns,
-        )
-        return ContainerProfile(self.owner, self.time_ns, self.interval_ns, profile, snapshot=False)
+        return series.dropped(self.owner, self.time_ns, self.interval_ns, self.encoded.undelivered)
 
 
 class PushQueue:

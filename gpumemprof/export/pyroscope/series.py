@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from gpumemprof.export.model import Owner
+from gpumemprof.export.model import ContainerProfile, Owner
 from gpumemprof.profile.merge import PINNED_KIND, label
 from gpumemprof.profile.model import Labels, Profile, Sample, Values
 from gpumemprof.profile.numbering import FrameNumbers
@@ -128,6 +128,14 @@ def undelivered(samples: Iterable[Sample], columns: Iterable[int]) -> tuple[Samp
         if any(row):
             lost.append(Sample(sample.stack, sample.labels, Values(*row)))
     return tuple(lost)
+
+
+def dropped(
+    owner: Owner, time_ns: int, interval_ns: int, samples: tuple[Sample, ...]
+) -> ContainerProfile:
+    """What an owner's next profile has to tell of a push that was dropped: its ``undelivered``."""
+    profile = Profile(samples=samples, time_ns=time_ns - interval_ns, duration_ns=interval_ns)
+    return ContainerProfile(owner, time_ns, interval_ns, profile, snapshot=False)
 
 
 _ALLOCATED = 2  # the first columns of Values: alloc_objects and alloc_space
