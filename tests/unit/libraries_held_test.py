@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import elf_builder
@@ -18,25 +17,6 @@ from gpumemprof.process.elf_symbols import MAX_PLACES
 from gpumemprof.process.libraries import UNUSED_DRIVER_SECONDS, UNUSED_SECONDS, LibraryProber
 from gpumemprof.process.maps import Maps
 from gpumemprof.process.trust import OWN, TENANTS, Trust
-
-
-@pytest.fixture
-def kernel() -> Kernel:
-    return Kernel()
-
-
-@pytest.fixture
-def prober(kernel: Kernel) -> LibraryProber:
-    return LibraryProber(kernel.attach)
-
-
-@pytest.fixture
-def descriptors() -> Iterator[None]:
-    """No descriptor may be left open by the test."""
-    before = len(list(Path("/proc/self/fd").iterdir()))
-    yield
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
-
 
 pytestmark = pytest.mark.usefixtures("descriptors")
 

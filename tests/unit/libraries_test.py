@@ -125,24 +125,6 @@ def test_a_machine_without_any_has_none(tmp_path: Path) -> None:
 # Probing
 
 
-@pytest.fixture
-def kernel() -> Kernel:
-    return Kernel()
-
-
-@pytest.fixture
-def prober(kernel: Kernel) -> LibraryProber:
-    return LibraryProber(kernel.attach)
-
-
-@pytest.fixture
-def descriptors() -> Iterator[None]:
-    """No descriptor may be left open by the test."""
-    before = len(list(Path("/proc/self/fd").iterdir()))
-    yield
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
-
-
 pytestmark = pytest.mark.usefixtures("descriptors")
 
 
