@@ -26,7 +26,7 @@ TREND_POINTS = 60
 TREND_ENDS = 5
 TREND_NS = 3600 * 10**9
 """How far back the small line of each container reaches."""
-_DELIVERED = frozenset({"ok", "delivered", "retried", "empty", "discarded"})
+_DELIVERED = frozenset({"delivered", "empty", "discarded"})
 """Results of pushes that are no trouble: ``discarded`` are those of who was switched off."""
 _STORE_TROUBLE = ("profiles_not_written", "owners_evicted", "damaged")
 
