@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gpumemprof.errors import GpumemprofError, RemoteDataError
+from gpumemprof.process import procfs
 from gpumemprof.process.gpu import Gpu
 from gpumemprof.process.identity import ProcessId
 from gpumemprof.process.mapped_file import PROC, open_directory_in_root
@@ -156,21 +157,15 @@ def _is_gpu(directory: int, minor: int) -> bool:
 
 
 def read_variables(pid: int, proc: Path = PROC) -> dict[str, str]:
-    """Those of ``VARIABLES`` that a process was started with. Raises RemoteDataError."""
-    path = proc / str(pid) / "environ"
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_ENVIRONMENT + 1)
-    except OSError as error:
-        raise RemoteDataError(f"{path} cannot be read: {error.strerror}") from error
-    if len(data) > MAX_ENVIRONMENT:
-        raise RemoteDataError(f"{path} is larger than {MAX_ENVIRONMENT >> 20} MiB")
+    """Those of ``VARIABLES`` that a process was started with. Raises ProcessGone or
+    RemoteDataError."""
+    data = procfs.read_whole(pid, "environ", MAX_ENVIRONMENT, proc)
     found: dict[str, str] = {}
     for entry in data.split(b"\0"):
         name, separator, value = entry.partition(b"=")
         text = name.decode("ascii", "replace")
         if separator and text in VARIABLES and text not in found:
             if len(value) > MAX_VALUE or not value.isascii():
-                raise RemoteDataError(f"{path}: {text} is no list of devices")
+                raise RemoteDataError(f"process {pid}: its {text} is no list of devices")
             found[text] = value.decode("ascii")
     return found

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpumemprof.errors import ProcessGone, RemoteDataError
+from gpumemprof.process import procfs
 
 MAX_MAPS_BYTES = 64 << 20
 """A process may have ``vm.max_map_count`` mappings (65,530 by default, raised by some databases);
@@ -163,16 +164,7 @@ def read_code(pid: int, proc: Path = Path("/proc")) -> Maps:
 
 
 def _text(pid: int, proc: Path) -> bytes:
-    path = proc / str(pid) / "maps"
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_MAPS_BYTES + 1)
-    except (FileNotFoundError, ProcessLookupError):
-        raise ProcessGone(f"process {pid} ended") from None
-    except OSError as error:
-        raise RemoteDataError(f"{path} cannot be read: {error.strerror}") from error
-    if len(data) > MAX_MAPS_BYTES:
-        raise RemoteDataError(f"{path} is larger than {MAX_MAPS_BYTES >> 20} MiB")
+    data = procfs.read_whole(pid, "maps", MAX_MAPS_BYTES, proc)
     if not data:
         raise ProcessGone(f"process {pid} has no memory any more")
     return data

@@ -13,7 +13,7 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
-from gpumemprof.errors import ProcessGone, RemoteDataError
+from gpumemprof.process import procfs
 from gpumemprof.process.libc import last_error, libc
 
 _AT_EMPTY_PATH, _AT_STATX_DONT_SYNC = 0x1000, 0x4000
@@ -45,22 +45,13 @@ def inspect(fd: int) -> OpenFile:
     return OpenFile(mode, mount, os.makedev(major, minor), os.makedev(*node))
 
 
-def filesystem_name(pid: int, file: OpenFile, proc: Path = Path("/proc")) -> str | None:
+def filesystem_name(pid: int, file: OpenFile, proc: Path = procfs.PROC) -> str | None:
     """The type of file system, such as ``ext4`` or ``fuse.sshfs``, of a file that was reached
     through the root or a mapping of ``pid``; None if the process no longer has it mounted.
 
     Raises ProcessGone, and RemoteDataError when the mounts cannot be read.
     """
-    path = proc / str(pid) / "mountinfo"
-    try:
-        with path.open("rb") as lines:
-            data = lines.read(MAX_MOUNTINFO + 1)
-    except (FileNotFoundError, ProcessLookupError):
-        raise ProcessGone(f"process {pid} ended") from None
-    except OSError as error:
-        raise RemoteDataError(f"{path} cannot be read: {error.strerror}") from error
-    if len(data) > MAX_MOUNTINFO:
-        raise RemoteDataError(f"{path} is larger than {MAX_MOUNTINFO >> 20} MiB")
+    data = procfs.read_whole(pid, "mountinfo", MAX_MOUNTINFO, proc)
     start = b"%d " % file.mount
     for line in data.split(b"\n"):
         if line.startswith(start):

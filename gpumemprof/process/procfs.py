@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpumemprof.errors import ProcessGone
+from gpumemprof.errors import ProcessGone, RemoteDataError
 from gpumemprof.process.identity import NS_PER_TICK
 
 PROC = Path("/proc")
@@ -70,6 +70,22 @@ def read_command(pid: int, proc: Path = PROC) -> str:
     except OSError:
         return ""
     return data.rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
+
+
+def read_whole(pid: int, name: str, limit: int, proc: Path = PROC) -> bytes:
+    """A file of a process in ``/proc``, of at most ``limit`` bytes (whole MiB). Raises ProcessGone
+    when there is no such process, RemoteDataError when the file cannot be read or is larger."""
+    path = proc / str(pid) / name
+    try:
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+    except (FileNotFoundError, ProcessLookupError):
+        raise ProcessGone(f"process {pid} ended") from None
+    except OSError as error:
+        raise RemoteDataError(f"{path} cannot be read: {error.strerror}") from error
+    if len(data) > limit:
+        raise RemoteDataError(f"{path} is larger than {limit >> 20} MiB")
+    return data
 
 
 def thread_group(pid: int, proc: Path = PROC) -> int:
